@@ -1,0 +1,75 @@
+// What a model is: plain values, immutable once validated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/json.h"
+#include "engine/status.h"
+#include "engine/windows.h"
+
+namespace lookback {
+
+enum class Family : uint8_t { kQwen3, kLlama };
+std::string_view FamilyName(Family family);
+
+/// How the residual stream is formed (mhar.md section 3).
+enum class ResidualMode : uint8_t {
+  kAdditive,  ///< plain: x += sublayer(norm(x))
+  kFullMh,    ///< depth routing over every earlier sublayer output, per subspace
+};
+/// "additive", "full_mh", …
+std::string_view ResidualModeName(ResidualMode mode);
+
+/// Rotary position embedding, half-rotation layout.
+struct RopeConfig {
+  enum class Scaling : uint8_t { kDefault, kLinear, kLlama3 };
+  double theta = 10000.0;
+  Scaling scaling = Scaling::kDefault;
+  double factor = 1.0;                ///< linear, llama3
+  double low_freq_factor = 1.0;       ///< llama3
+  double high_freq_factor = 4.0;      ///< llama3
+  int64_t original_max_position = 0;  ///< llama3, tokens
+
+  /// head_dim/2 inverse frequencies, f32 as the reference computes them.
+  std::vector<float> InverseFrequencies(int64_t head_dim) const;
+};
+
+/// Sizes and switches of one model. Shapes below use the field names.
+struct ModelConfig {
+  Family family = Family::kQwen3;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;     ///< query heads
+  int64_t kv_heads = 0;  ///< heads % kv_heads == 0
+  int64_t head_dim = 0;  ///< even
+  int64_t ffn_size = 0;
+  int64_t train_context = 0;  ///< max_position_embeddings, tokens
+  float norm_eps = 1e-6F;
+  RopeConfig rope;
+  bool qk_norm = false;         ///< RMSNorm per head on q and k before RoPE (Qwen3)
+  bool attention_bias = false;  ///< biases on q, k, v and o
+  bool mlp_bias = false;        ///< biases on gate, up and down
+  bool tied_embeddings = false;
+  ResidualMode residual = ResidualMode::kAdditive;
+  int64_t routing_heads = 1;  ///< divides hidden_size; 1 unless the mode routes per head
+  WindowTable windows;        ///< layers × heads
+
+  /// Query heads that share a KV head.
+  int64_t group() const { return heads / kv_heads; }
+  /// Routing sites: 2·layers + 1 in kFullMh, 0 in kAdditive.
+  int64_t routing_sites() const;
+
+  /// The canonical form that a converted file carries as metadata `config` (windows apart).
+  Json ToJson() const;
+  /// Reads that form and validates it. Every error names the key.
+  static Result<ModelConfig> FromJson(const Json& json);
+  /// Ranges, divisibility and the sizes that the engine's products rely on.
+  Status Validate() const;
+};
+
+}  // namespace lookback

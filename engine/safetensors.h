@@ -1,0 +1,109 @@
+// Reading and writing safetensors containers. Files are hostile until Open() has returned.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/status.h"
+#include "engine/tensor.h"
+
+namespace lookback {
+
+/// Longest header accepted, as in the public library, bytes.
+inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+/// A file mapped read-only whose header has been checked: length within the cap and the file, known
+/// dtypes, shape × dtype = byte range, ranges inside the file, no overlap, no hole, no duplicate name.
+class SafetensorsFile {
+ public:
+  struct Entry {
+    DType dtype;
+    std::vector<int64_t> shape;
+    int64_t begin;  ///< byte offset in the file
+    int64_t end;
+  };
+
+  static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t file_bytes() const { return static_cast<int64_t>(mapped_.size()); }
+  /// Sorted by name.
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
+  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
+  bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+  /// View into the mapping, valid while this lives. NotFound names file and tensor.
+  Result<TensorView> Tensor(std::string_view name) const;
+  /// The same, with dtype and shape checked.
+  Result<TensorView> Tensor(std::string_view name, DType dtype,
+                            std::span<const int64_t> shape) const;
+
+ private:
+  SafetensorsFile() = default;
+  Status ParseHeader();
+  Status AddEntry(const std::string& name, DType dtype, std::vector<int64_t> shape, int64_t begin,
+                  int64_t end);
+
+  std::string path_;
+  std::span<const std::byte> mapped_;
+  std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, std::string, std::less<>> metadata_;
+};
+
+/// Writes one safetensors file: declare every tensor, Begin(), then each tensor's bytes in the order
+/// of declaration, then Finish(). Every tensor starts at a multiple of 64 in the file (U8 tensors
+/// `lookback.pad.N` fill the gaps). The bytes go to a temporary file beside the target, which is
+/// synced and renamed by Finish(): before that nothing is to be seen under the target's name, and a
+/// writer that is destroyed unfinished removes its temporary file.
+class SafetensorsWriter {
+ public:
+  explicit SafetensorsWriter(std::string path);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  void SetMetadata(std::string key, std::string value);
+  /// Declares the next tensor; the name must be new.
+  void Declare(std::string name, DType dtype, std::vector<int64_t> shape);
+  /// Creates the temporary file and writes the header.
+  Status Begin();
+  /// Appends bytes to the tensor that is being written; a tensor ends when its size is reached.
+  Status Append(std::span<const std::byte> bytes);
+  /// Syncs, renames, syncs the folder. Every declared byte must have been appended.
+  Status Finish();
+  /// Bytes of the whole file, known after Begin().
+  int64_t file_bytes() const { return file_bytes_; }
+  int64_t written_bytes() const { return written_bytes_; }
+
+ private:
+  struct Declared {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> shape;
+    int64_t bytes;
+    int64_t pad_before;
+  };
+  std::string Header();
+  Status Write(std::span<const std::byte> bytes);
+  Status PadToNextTensor();
+
+  std::string path_;
+  std::string temporary_path_;
+  int fd_ = -1;
+  std::vector<Declared> declared_;
+  std::map<std::string, std::string> metadata_;
+  size_t current_ = 0;
+  int64_t current_written_ = 0;
+  int64_t written_bytes_ = 0;
+  int64_t file_bytes_ = 0;
+};
+
+}  // namespace lookback

@@ -1,0 +1,31 @@
+// Which tensors a model has, by family and mode: the one table that the converter and the loader read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config.h"
+
+namespace lookback {
+
+/// One tensor of a checkpoint, under its source name.
+struct TensorSpec {
+  enum Role : uint8_t {
+    kMatrix,  ///< [out, in]: may be f32 or bf16 in the file
+    kVector,  ///< norms, biases, routing vectors, gates: always f32 in the file
+  };
+  std::string name;
+  std::vector<int64_t> shape;
+  Role role;
+};
+
+/// Every tensor that the forward pass of `config` reads, in file order (embedding, layers, head).
+std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
+
+/// True for a tensor that releases carry but the forward pass never reads (mhar.md section 1): allowed in
+/// a source, left out of the converted file.
+bool IsIgnoredTensor(const ModelConfig& config, std::string_view name);
+
+}  // namespace lookback
