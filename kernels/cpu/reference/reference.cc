@@ -1,0 +1,23 @@
+#include "kernels/cpu/reference/reference.h"
+
+namespace lookback::kernels {
+
+const KernelTable& ReferenceKernels() {
+  static constexpr KernelTable kTable = {
+      .name = "reference",
+      .gemm = reference::Gemm,
+      .embed = reference::Embed,
+      .rms_norm = reference::RmsNorm,
+      .inverse_rms = reference::InverseRms,
+      .add = reference::Add,
+      .rope_table = reference::RopeTable,
+      .rope = reference::Rope,
+      .swiglu = reference::Swiglu,
+      .kv_write = reference::KvWrite,
+      .attention = reference::Attention,
+      .depth_mix = reference::DepthMix,
+  };
+  return kTable;
+}
+
+}  // namespace lookback::kernels

@@ -1,0 +1,20 @@
+// The reference kernel set; argument structs and contracts are in kernels.h.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace lookback::kernels::reference {
+
+void Gemm(const GemmArgs& args);
+void Embed(const EmbedArgs& args);
+void RmsNorm(const RmsNormArgs& args);
+void InverseRms(const InverseRmsArgs& args);
+void Add(const AddArgs& args);
+void RopeTable(const RopeTableArgs& args);
+void Rope(const RopeArgs& args);
+void Swiglu(const SwigluArgs& args);
+void KvWrite(const KvWriteArgs& args);
+void Attention(const AttentionArgs& args);
+void DepthMix(const DepthMixArgs& args);
+
+}  // namespace lookback::kernels::reference

@@ -1,0 +1,224 @@
+// Kernels as pure functions over plain argument structs: no allocation, no threads, no printing.
+// The order of summation of one output element depends on nothing but its own row, so the caller
+// may split rows and outputs over threads and batches as it likes without changing a bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lookback::kernels {
+
+/// Element type of weights and of cached keys and values.
+enum class Element : uint8_t { kF32, kBF16 };
+
+/// y[r][o] = bias[o] + sum_k x[r][k] · w[o][k], for all rows and o in [out_begin, out_end).
+/// y may not alias x.
+struct GemmArgs {
+  const float* x;    ///< [rows][x_stride], the first k of a row are used
+  int64_t x_stride;  ///< floats
+  const void* w;     ///< [out][k], contiguous
+  Element w_type;
+  const float* bias;  ///< [out], or null
+  float* y;           ///< [rows][y_stride]
+  int64_t y_stride;   ///< floats
+  int64_t rows;
+  int64_t k;
+  int64_t out_begin;
+  int64_t out_end;
+};
+
+/// out[r] = table[ids[r]], widened.
+struct EmbedArgs {
+  const void* table;  ///< [vocab][width]
+  Element type;
+  const int32_t* ids;  ///< [rows], each in [0, vocab)
+  float* out;          ///< [rows][width]
+  int64_t width;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// y[r] = x[r] / sqrt(mean(x[r]²) + eps) · weight. A row may be one head of a token. y may be x.
+struct RmsNormArgs {
+  const float* x;
+  int64_t x_stride;     ///< floats between rows
+  const float* weight;  ///< [width]
+  float* y;
+  int64_t y_stride;
+  int64_t width;
+  float eps;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// inverse[r] = 1 / sqrt(mean(x[r]²) + eps).
+struct InverseRmsArgs {
+  const float* x;
+  int64_t x_stride;
+  float* inverse;  ///< [rows]
+  int64_t width;
+  float eps;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// y[r][i] += x[r][i].
+struct AddArgs {
+  const float* x;
+  float* y;
+  int64_t width;  ///< also the row stride of both
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// cosine[r][i] = cos(position[r] · frequency[i]), likewise sine; the product and the functions in
+/// f32.
+struct RopeTableArgs {
+  const int64_t* position;  ///< [rows]
+  const float* frequency;   ///< [half]
+  float* cosine;            ///< [rows][half]
+  float* sine;              ///< [rows][half]
+  int64_t half;             ///< head_dim / 2
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// Rotates every head of every row in place, half-rotation layout: element i pairs with i + half.
+struct RopeArgs {
+  float* x;  ///< [rows][stride], heads · 2 · half used
+  int64_t stride;
+  const float* cosine;  ///< [rows][half]
+  const float* sine;
+  int64_t heads;
+  int64_t half;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// out[r][i] = silu(gate[r][i]) · up[r][i]. out may be gate or up.
+struct SwigluArgs {
+  const float* gate;
+  const float* up;
+  float* out;
+  int64_t width;  ///< also the row stride of all three
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// Where the keys and values of one (sequence, layer, KV head) lie. Block b holds the tokens
+/// [b · block_tokens, (b+1) · block_tokens): id = b < sink_blocks ? sinks[b] : ring[b % ring_size].
+struct BlockList {
+  const int32_t* sinks;
+  const int32_t* ring;
+  int64_t sink_blocks;
+  int64_t ring_size;
+};
+
+/// The pool of equal blocks. One block: keys [block_tokens][head_dim], then values likewise.
+struct KvPool {
+  std::byte* data;
+  int64_t block_bytes;
+  int64_t block_tokens;
+  int64_t head_dim;
+  Element type;
+};
+
+/// Which sequences the rows of a step belong to.
+struct RowMap {
+  const BlockList* const*
+      lists;  ///< [sequence in the step] → that sequence's lists of this layer, [kv_heads]
+  int64_t list_offset;      ///< added to each of them: layer · kv_heads
+  const int32_t* sequence;  ///< [rows] index into lists
+  const int64_t* position;  ///< [rows] absolute position of the row's token
+};
+
+/// Stores the keys and values of new tokens in their blocks, in the pool's type (bf16 to nearest
+/// even).
+struct KvWriteArgs {
+  KvPool pool;
+  RowMap map;
+  const float* k;  ///< [rows][kv_heads · head_dim]
+  const float* v;
+  int64_t stride;  ///< floats between rows of k and of v
+  int64_t kv_heads;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// A query head sees key j from position i iff j <= i and (j < sinks or j > i − window).
+struct HeadReach {
+  int64_t window;  ///< tokens; INT64_MAX/2 or more: all
+  int64_t sinks;
+};
+
+struct AttentionCount {
+  int64_t products = 0;   ///< query–key products
+  int64_t keys_read = 0;  ///< keys (each with its value) fetched for a KV head's query heads
+};
+
+/// Causal softmax attention with per-head windows over block lists (AAH: aah.md sections 1 and 4).
+/// One item is one (row, KV head): item = row · kv_heads + kv_head; its `group` query heads share
+/// each key that is fetched. Summation: blocks in ascending absolute order by online softmax, keys
+/// in ascending order inside a block; a block that a head sees nothing of leaves that head's state
+/// alone. Keys outside every head's reach are never touched.
+struct AttentionArgs {
+  KvPool pool;
+  RowMap map;
+  const float* q;          ///< [rows][kv_heads · group · head_dim]
+  float* out;              ///< the same shape; may not alias q
+  int64_t stride;          ///< floats between rows of q and of out
+  const HeadReach* reach;  ///< [kv_heads · group]
+  int64_t kv_heads;
+  int64_t group;
+  float scale;  ///< on every product
+  int64_t item_begin;
+  int64_t item_end;
+  AttentionCount* count;  ///< added to
+};
+
+/// The routing read (mhar.md section 2): for every row, head h over its slice of D/heads channels,
+///   z_i = inverse_rms[i] · <query[h], s_i[h]>,  a = softmax over i of z,  out[h] = sum_i a_i ·
+///   s_i[h].
+/// Sources are taken in ascending order. out may not alias a source.
+struct DepthMixArgs {
+  const float* sources;      ///< source i of row r at sources + i · source_stride + r · width
+  int64_t source_stride;     ///< floats
+  const float* inverse_rms;  ///< [source][inverse_rms_stride]
+  int64_t inverse_rms_stride;
+  const float* query;   ///< [width], routing query ⊙ norm weight
+  int64_t num_sources;  ///< at least 1
+  int64_t heads;        ///< divides width
+  int64_t width;
+  float* out;      ///< [rows][width]
+  float* scratch;  ///< num_sources floats
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// One set of kernels: every member is set.
+struct KernelTable {
+  const char* name;
+  void (*gemm)(const GemmArgs&);
+  void (*embed)(const EmbedArgs&);
+  void (*rms_norm)(const RmsNormArgs&);
+  void (*inverse_rms)(const InverseRmsArgs&);
+  void (*add)(const AddArgs&);
+  void (*rope_table)(const RopeTableArgs&);
+  void (*rope)(const RopeArgs&);
+  void (*swiglu)(const SwigluArgs&);
+  void (*kv_write)(const KvWriteArgs&);
+  void (*attention)(const AttentionArgs&);
+  void (*depth_mix)(const DepthMixArgs&);
+};
+
+/// Slow, obvious C++ for any CPU: what every faster set is tested against.
+const KernelTable& ReferenceKernels();
+
+/// The set this process uses: LOOKBACK_ISA forces one by name. Null if that name is unknown.
+const KernelTable* SelectKernels();
+
+/// A second, independent attention for the tests: walks every block up to the row's position,
+/// scores every key and masks those out of reach. All blocks must be present.
+void MaskedAttention(const AttentionArgs& args);
+
+}  // namespace lookback::kernels

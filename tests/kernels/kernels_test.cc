@@ -1,0 +1,324 @@
+// The reference kernels against plain f64 loops: odd sizes, NaN-prefilled outputs, any split.
+#include "kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace lookback::kernels {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+// Relative rounding of one f32 operation.
+constexpr double kUnit = 0x1p-24;
+
+std::vector<float> Random(int64_t count, uint32_t seed, float scale = 1.0F) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, scale);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+uint16_t ToBF16(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
+float FromBF16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+/// !(error <= tolerance), so that NaN fails.
+#define EXPECT_WITHIN(actual, expected, tolerance)                               \
+  EXPECT_TRUE(std::abs(static_cast<double>(actual) - (expected)) <= (tolerance)) \
+      << "got " << (actual) << ", expected " << (expected) << " within " << (tolerance)
+
+TEST(Gemm, MatchesF64ForOddSizesAndBothTypes) {
+  for (const Element type : {Element::kF32, Element::kBF16}) {
+    for (const int64_t k : {1, 15, 16, 17, 33, 192}) {
+      for (const int64_t rows : {1, 2, 3, 5}) {
+        const int64_t out = 7;
+        const auto x = Random(rows * (k + 3), 1);
+        auto w = Random(out * k, 2);
+        std::vector<uint16_t> narrow;
+        for (float& value : w) {
+          narrow.push_back(ToBF16(value));
+          if (type == Element::kBF16) value = FromBF16(narrow.back());
+        }
+        const auto bias = Random(out, 3);
+        std::vector<float> y(static_cast<size_t>(rows * out), kNan);
+        const void* data =
+            type == Element::kF32 ? static_cast<const void*>(w.data()) : narrow.data();
+        ReferenceKernels().gemm(
+            {x.data(), k + 3, data, type, bias.data(), y.data(), out, rows, k, 0, out});
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t o = 0; o < out; ++o) {
+            double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
+            for (int64_t i = 0; i < k; ++i) {
+              const double term = static_cast<double>(x[static_cast<size_t>(r * (k + 3) + i)]) *
+                                  w[static_cast<size_t>(o * k + i)];
+              sum += term;
+              size += std::abs(term);
+            }
+            // A sum of n products: at most n + 1 roundings of partial sums no larger than `size`.
+            EXPECT_WITHIN(y[static_cast<size_t>(r * out + o)], sum,
+                          static_cast<double>(k + 2) * kUnit * size);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
+  const int64_t rows = 5, k = 37, out = 11;
+  const auto x = Random(rows * k, 1), w = Random(out * k, 2);
+  std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
+  ReferenceKernels().gemm(
+      {x.data(), k, w.data(), Element::kF32, nullptr, whole.data(), out, rows, k, 0, out});
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t o = 0; o < out; ++o) {
+      ReferenceKernels().gemm({x.data() + r * k, k, w.data(), Element::kF32, nullptr,
+                               split.data() + r * out, out, 1, k, o, o + 1});
+    }
+  }
+  EXPECT_EQ(whole, split);
+}
+
+TEST(RmsNorm, MatchesF64AndMayWorkInPlace) {
+  for (const int64_t width : {1, 16, 19, 192}) {
+    const int64_t rows = 3;
+    const auto x = Random(rows * width, 4), weight = Random(width, 5);
+    std::vector<float> y = x;
+    ReferenceKernels().rms_norm(
+        {y.data(), width, weight.data(), y.data(), width, width, 1e-6F, 0, rows});
+    std::vector<float> inverse(static_cast<size_t>(rows), kNan);
+    ReferenceKernels().inverse_rms({x.data(), width, inverse.data(), width, 1e-6F, 0, rows});
+    for (int64_t r = 0; r < rows; ++r) {
+      double square = 0.0;
+      for (int64_t i = 0; i < width; ++i) {
+        square += std::pow(static_cast<double>(x[static_cast<size_t>(r * width + i)]), 2);
+      }
+      const double scale = 1.0 / std::sqrt(square / static_cast<double>(width) + 1e-6);
+      const double bound = (static_cast<double>(width) + 6) * kUnit;
+      EXPECT_WITHIN(inverse[static_cast<size_t>(r)], scale, bound * scale);
+      for (int64_t i = 0; i < width; ++i) {
+        const double expected =
+            weight[static_cast<size_t>(i)] * x[static_cast<size_t>(r * width + i)] * scale;
+        EXPECT_WITHIN(y[static_cast<size_t>(r * width + i)], expected, bound * std::abs(expected));
+      }
+    }
+  }
+}
+
+TEST(Rope, RotatesHalvesByThePositionsAngle) {
+  const int64_t heads = 2, half = 3;
+  const std::vector<int64_t> positions = {0, 1, 509};
+  const std::vector<float> frequency = {1.0F, 0.1F, 0.01F};
+  std::vector<float> cosine(9, kNan), sine(9, kNan);
+  ReferenceKernels().rope_table(
+      {positions.data(), frequency.data(), cosine.data(), sine.data(), half, 0, 3});
+  const auto before = Random(3 * heads * 2 * half, 6);
+  auto x = before;
+  ReferenceKernels().rope(
+      {x.data(), heads * 2 * half, cosine.data(), sine.data(), heads, half, 0, 3});
+  for (size_t r = 0; r < 3; ++r) {
+    for (size_t head = 0; head < 2; ++head) {
+      for (size_t i = 0; i < 3; ++i) {
+        const float angle = static_cast<float>(positions[r]) * frequency[i];
+        const size_t low = r * 12 + head * 6 + i, high = low + 3;
+        const double c = std::cos(static_cast<double>(angle)),
+                     s = std::sin(static_cast<double>(angle));
+        EXPECT_WITHIN(x[low], before[low] * c - before[high] * s, 1e-6);
+        EXPECT_WITHIN(x[high], before[high] * c + before[low] * s, 1e-6);
+      }
+    }
+  }
+}
+
+TEST(Swiglu, MatchesF64ForLargeAndSmallGates) {
+  const std::vector<float> gate = {-100.0F, -20.0F, -1.0F, 0.0F, 1.0F, 20.0F, 100.0F};
+  const auto up = Random(7, 8);
+  std::vector<float> out(7, kNan);
+  ReferenceKernels().swiglu({gate.data(), up.data(), out.data(), 7, 0, 1});
+  for (size_t i = 0; i < 7; ++i) {
+    const double expected = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i]))) * up[i];
+    EXPECT_WITHIN(out[i], expected, 1e-6 * std::abs(expected) + 1e-30);
+  }
+}
+
+TEST(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
+  const int64_t rows = 3, width = 24;
+  for (const int64_t heads : {1, 3, 8}) {
+    for (const int64_t count : {1, 2, 13}) {
+      const auto sources = Random(count * rows * width, 9), query = Random(width, 10);
+      std::vector<float> inverse(static_cast<size_t>(count * rows), kNan);
+      ReferenceKernels().inverse_rms(
+          {sources.data(), width, inverse.data(), width, 1e-6F, 0, count * rows});
+      std::vector<float> out(static_cast<size_t>(rows * width), kNan),
+          scratch(static_cast<size_t>(count), kNan);
+      ReferenceKernels().depth_mix({sources.data(), rows * width, inverse.data(), rows,
+                                    query.data(), count, heads, width, out.data(), scratch.data(),
+                                    0, rows});
+      const int64_t slice = width / heads;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t h = 0; h < heads; ++h) {
+          std::vector<double> score;
+          for (int64_t i = 0; i < count; ++i) {
+            const float* s = sources.data() + (i * rows + r) * width;
+            double square = 0.0, dot = 0.0;
+            for (int64_t c = 0; c < width; ++c) square += static_cast<double>(s[c]) * s[c];
+            for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
+              dot += static_cast<double>(s[c]) * query[static_cast<size_t>(c)];
+            }
+            score.push_back(dot / std::sqrt(square / static_cast<double>(width) + 1e-6));
+          }
+          double sum = 0.0;
+          for (double& z : score) sum += z = std::exp(z);
+          for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
+            double expected = 0.0;
+            for (int64_t i = 0; i < count; ++i) {
+              expected += score[static_cast<size_t>(i)] / sum *
+                          sources[static_cast<size_t>((i * rows + r) * width + c)];
+            }
+            EXPECT_WITHIN(out[static_cast<size_t>(r * width + c)], expected, 2e-6);
+          }
+        }
+      }
+    }
+  }
+}
+
+/// One sequence of `tokens` random keys and values in a pool where block b has id ids[b].
+struct Cache {
+  Cache(int64_t tokens, int64_t kv_heads, int64_t head_dim, int64_t block_tokens, Element type)
+      : blocks((tokens + block_tokens - 1) / block_tokens) {
+    const int64_t bytes = block_tokens * head_dim * 2 * (type == Element::kF32 ? 4 : 2);
+    // Poison: a key that is read without having been written shows as NaN.
+    memory.assign(static_cast<size_t>(blocks * kv_heads * bytes), std::byte{0xFF});
+    pool = {memory.data(), bytes, block_tokens, head_dim, type};
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      auto& ids = tables.emplace_back();
+      for (int64_t b = 0; b < blocks; ++b) {
+        ids.push_back(static_cast<int32_t>((blocks - 1 - b) * kv_heads + head));  // not in order
+      }
+    }
+    for (const auto& ids : tables) lists.push_back({nullptr, ids.data(), 0, blocks});
+    k = Random(tokens * kv_heads * head_dim, 20);
+    v = Random(tokens * kv_heads * head_dim, 21);
+    for (int64_t t = 0; t < tokens; ++t) {
+      positions.push_back(t);
+      sequence.push_back(0);
+    }
+    list = lists.data();
+    ReferenceKernels().kv_write(
+        {pool, map(), k.data(), v.data(), kv_heads * head_dim, kv_heads, 0, tokens});
+  }
+  RowMap map() const { return {&list, 0, sequence.data(), positions.data()}; }
+
+  int64_t blocks;
+  std::vector<std::byte> memory;
+  KvPool pool{};
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<BlockList> lists;
+  const BlockList* list = nullptr;
+  std::vector<float> k, v;
+  std::vector<int64_t> positions;
+  std::vector<int32_t> sequence;
+};
+
+TEST(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
+  const int64_t tokens = 150, kv_heads = 2, group = 3, dim = 20;
+  const std::vector<HeadReach> reach = {{1, 0},  {7, 0}, {32, 5}, {33, 0}, {INT64_MAX / 2, 0},
+                                        {64, 40}};
+  for (const Element type : {Element::kF32, Element::kBF16}) {
+    for (const int64_t block_tokens : {16, 32}) {
+      Cache cache(tokens, kv_heads, dim, block_tokens, type);
+      const int64_t heads = kv_heads * group, stride = heads * dim;
+      const auto q = Random(tokens * stride, 22);
+      std::vector<float> out(q.size(), kNan), twin = out;
+      AttentionCount count, unused;
+      AttentionArgs args{cache.pool,        cache.map(), q.data(), out.data(), stride,
+                         reach.data(),      kv_heads,    group,    0.25F,      0,
+                         tokens * kv_heads, &count};
+      ReferenceKernels().attention(args);
+      args.out = twin.data();
+      args.count = &unused;
+      MaskedAttention(args);
+      EXPECT_EQ(out, twin) << "skipping and masking give the same bits";
+
+      int64_t products = 0, keys_read = 0;
+      for (int64_t i = 0; i < tokens; ++i) {
+        for (int64_t g = 0; g < kv_heads; ++g) {
+          int64_t widest = 0;
+          for (int64_t h = g * group; h < (g + 1) * group; ++h) {
+            const HeadReach r = reach[static_cast<size_t>(h)];
+            double sum = 0.0;
+            std::vector<double> mix(static_cast<size_t>(dim), 0.0);
+            int64_t seen = 0;
+            for (int64_t j = 0; j <= i; ++j) {
+              if (!(j < r.sinks || j >= i - r.window + 1)) continue;
+              ++seen;
+              double score = 0.0;
+              const auto at = [&](const std::vector<float>& x, int64_t c) -> double {
+                const float value = x[static_cast<size_t>((j * kv_heads + g) * dim + c)];
+                if (type == Element::kF32) return value;
+                const auto bits = std::bit_cast<uint32_t>(value);
+                return FromBF16(static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16));
+              };
+              for (int64_t c = 0; c < dim; ++c)
+                score += q[static_cast<size_t>(i * stride + h * dim + c)] * at(cache.k, c);
+              const double weight = std::exp(score * 0.25);
+              sum += weight;
+              for (int64_t c = 0; c < dim; ++c)
+                mix[static_cast<size_t>(c)] += weight * at(cache.v, c);
+            }
+            products += seen;
+            widest = std::max(widest, seen);
+            for (int64_t c = 0; c < dim; ++c) {
+              EXPECT_WITHIN(out[static_cast<size_t>(i * stride + h * dim + c)],
+                            mix[static_cast<size_t>(c)] / sum, 1e-5);
+            }
+          }
+          // The widest window and the most sinks of the group may belong to different heads.
+          HeadReach both{0, 0};
+          for (int64_t h = g * group; h < (g + 1) * group; ++h) {
+            both.window = std::max(both.window, reach[static_cast<size_t>(h)].window);
+            both.sinks = std::max(both.sinks, reach[static_cast<size_t>(h)].sinks);
+          }
+          int64_t fetched = 0;
+          for (int64_t j = 0; j <= i; ++j) fetched += j < both.sinks || j >= i - both.window + 1;
+          EXPECT_GE(fetched, widest);
+          keys_read += fetched;
+        }
+      }
+      EXPECT_EQ(count.products, products);
+      EXPECT_EQ(count.keys_read, keys_read);
+    }
+  }
+}
+
+TEST(Attention, EvictedBlocksMayHoldAnything) {
+  const int64_t tokens = 200, dim = 8;
+  Cache cache(tokens, 1, dim, 16, Element::kF32);
+  const std::vector<HeadReach> reach = {{20, 3}};
+  const auto q = Random(tokens * dim, 30);
+  const std::vector<int64_t> position = {tokens - 1};
+  const std::vector<int32_t> sequence = {0};
+  std::vector<float> out(static_cast<size_t>(dim), kNan), after = out;
+  AttentionCount count;
+  AttentionArgs args{cache.pool, {&cache.list, 0, sequence.data(), position.data()},
+                     q.data(),   out.data(),
+                     dim,        reach.data(),
+                     1,          1,
+                     1.0F,       0,
+                     1,          &count};
+  ReferenceKernels().attention(args);
+  for (int64_t b = 1; b < (tokens - 20) / 16; ++b)
+    cache.tables[0][static_cast<size_t>(b)] = INT32_MAX;
+  args.out = after.data();
+  ReferenceKernels().attention(args);
+  EXPECT_EQ(out, after);
+}
+
+}  // namespace
+}  // namespace lookback::kernels
