@@ -41,7 +41,10 @@ struct GenerationDefaults {
   std::optional<double> repetition_penalty;
 
   Json ToJson() const;
-  static Result<GenerationDefaults> FromJson(const Json& json);
+  /// Unknown keys are ignored: generation_config.json has the same names. `where` names it in
+  /// errors.
+  static Result<GenerationDefaults> FromJson(const Json& json,
+                                             const std::string& where = "metadata generation");
 };
 
 /// A lookback file. Outlives every view taken from it.

@@ -49,8 +49,8 @@ struct LoadedModel {
 /// Totals since start, counted where the work is done.
 struct EngineCounters {
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;     ///< prefilled
-  int64_t generated_tokens = 0;  ///< sampled
+  int64_t prompt_tokens = 0;            ///< prefilled
+  int64_t generated_tokens = 0;         ///< sampled
   int64_t attention_products = 0;       ///< query–key products executed, over all query heads
   int64_t attention_products_full = 0;  ///< the same with every window full
   int64_t kv_bytes_read = 0;            ///< keys and values read by attention
@@ -162,8 +162,8 @@ class Evaluator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Sequential read bandwidth of main memory with `threads` threads, bytes a second (best of 5 passes
-/// over `bytes`), for the benches to print beside their own figures.
+/// Sequential read bandwidth of main memory with `threads` threads, bytes a second (best of 5
+/// passes over `bytes`), for the benches to print beside their own figures.
 double MeasureStreamBandwidth(int64_t threads, int64_t bytes);
 
 }  // namespace lookback

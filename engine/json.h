@@ -21,6 +21,19 @@ Result<Json> ParseJson(std::string_view text, std::string_view what,
 /// Reads the file at `path` (at most `max_bytes`) and parses it.
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
 
+/// The text around byte `position`, quoted: what a syntax error is about.
+std::string QuotedNear(std::string_view text, size_t position);
+
+/// The bytes of the regular file at `path`; more than `max_bytes` are refused.
+Result<std::string> ReadTextFile(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
+
+/// `value` as text; bytes that are not UTF-8 become U+FFFD. An `indent` >= 0 breaks lines.
+std::string DumpJson(const Json& value, int indent = -1);
+
+/// `value` as an integer or a number, where it is one (an integer also fits int64).
+std::optional<int64_t> JsonInt(const Json& value);
+std::optional<double> JsonNumber(const Json& value);
+
 /// The type of `value` and, where short, the value itself, for the "got" of an error.
 std::string DescribeJson(const Json& value);
 

@@ -1,0 +1,150 @@
+#include "engine/ops.h"
+
+#include <algorithm>
+
+namespace lookback {
+namespace {
+
+// Below these a range is not worth handing to another thread.
+constexpr int64_t kGrainOutputs = 16;
+constexpr int64_t kGrainValues = 4096;
+
+int64_t GrainRows(int64_t width) { return std::max<int64_t>(1, kGrainValues / width); }
+
+int64_t ScratchStride(int64_t max_sources) { return (max_sources + 15) / 16 * 16; }
+
+}  // namespace
+
+Ops::Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources)
+    : kernels_(kernels),
+      threads_(threads),
+      max_sources_(max_sources),
+      scratch_(static_cast<size_t>(threads.threads() * ScratchStride(max_sources))),
+      counts_(static_cast<size_t>(threads.threads())) {}
+
+void Ops::MatMul(const float* x, int64_t rows, const Linear& w, float* y) {
+  MatMulColumns(x, rows, w, 0, w.out, y);
+}
+
+void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t out_begin,
+                        int64_t out_end, float* y) {
+  threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.gemm({.x = x,
+                   .x_stride = w.in,
+                   .w = w.data,
+                   .w_type = w.type,
+                   .bias = w.bias,
+                   .y = y,
+                   .y_stride = w.out,
+                   .rows = rows,
+                   .k = w.in,
+                   .out_begin = out_begin + begin,
+                   .out_end = out_begin + end});
+  });
+}
+
+void Ops::Embed(const Linear& table, const int32_t* ids, int64_t rows, float* out) {
+  threads_.For(rows, GrainRows(table.in), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.embed({table.data, table.type, ids, out, table.in, begin, end});
+  });
+}
+
+void Ops::RmsNorm(const float* x, int64_t rows, int64_t width, const float* weight, float eps,
+                  float* y) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.rms_norm({x, width, weight, y, width, width, eps, begin, end});
+  });
+}
+
+void Ops::InverseRms(const float* x, int64_t rows, int64_t width, float eps, float* inverse) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.inverse_rms({x, width, inverse, width, eps, begin, end});
+  });
+}
+
+void Ops::Add(const float* x, int64_t rows, int64_t width, float* y) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.add({x, y, width, begin, end});
+  });
+}
+
+void Ops::RopeTable(const int64_t* position, int64_t rows, std::span<const float> frequency,
+                    float* cosine, float* sine) {
+  const auto half = static_cast<int64_t>(frequency.size());
+  threads_.For(rows, GrainRows(half), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.rope_table({position, frequency.data(), cosine, sine, half, begin, end});
+  });
+}
+
+void Ops::Rope(float* x, int64_t rows, int64_t heads, int64_t head_dim, const float* cosine,
+               const float* sine) {
+  const int64_t width = heads * head_dim;
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.rope({x, width, cosine, sine, heads, head_dim / 2, begin, end});
+  });
+}
+
+void Ops::Swiglu(float* gate, const float* up, int64_t rows, int64_t width) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.swiglu({gate, up, gate, width, begin, end});
+  });
+}
+
+void Ops::KvWrite(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
+                  const float* k, const float* v, int64_t kv_heads) {
+  const int64_t width = kv_heads * pool.head_dim;
+  kernels::RowMap map = step.map;
+  map.list_offset = list_offset;
+  threads_.For(step.rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.kv_write({pool, map, k, v, width, kv_heads, begin, end});
+  });
+}
+
+void Ops::Attention(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
+                    const float* q, std::span<const kernels::HeadReach> reach, int64_t kv_heads,
+                    float scale, float* out) {
+  const auto heads = static_cast<int64_t>(reach.size());
+  kernels::RowMap map = step.map;
+  map.list_offset = list_offset;
+  threads_.For(step.rows * kv_heads, 1, [&](int64_t begin, int64_t end, int64_t thread) {
+    kernels_.attention({.pool = pool,
+                        .map = map,
+                        .q = q,
+                        .out = out,
+                        .stride = heads * pool.head_dim,
+                        .reach = reach.data(),
+                        .kv_heads = kv_heads,
+                        .group = heads / kv_heads,
+                        .scale = scale,
+                        .item_begin = begin,
+                        .item_end = end,
+                        .count = &counts_[static_cast<size_t>(thread)].count});
+  });
+  for (PaddedCount& padded : counts_) {
+    counters_.attention_products += padded.count.products;
+    counters_.keys_read += padded.count.keys_read;
+    padded.count = {};
+  }
+}
+
+void Ops::DepthMix(const float* sources, int64_t num_sources, int64_t source_rows,
+                   const float* inverse_rms, const RoutingSite& site, int64_t heads, int64_t rows,
+                   int64_t width, float* out) {
+  LOOKBACK_CHECK(num_sources <= max_sources_);
+  threads_.For(rows, 1, [&](int64_t begin, int64_t end, int64_t thread) {
+    kernels_.depth_mix({.sources = sources,
+                        .source_stride = source_rows * width,
+                        .inverse_rms = inverse_rms,
+                        .inverse_rms_stride = source_rows,
+                        .query = site.query.data(),
+                        .num_sources = num_sources,
+                        .heads = heads,
+                        .width = width,
+                        .out = out,
+                        .scratch = scratch_.data() + thread * ScratchStride(max_sources_),
+                        .row_begin = begin,
+                        .row_end = end});
+  });
+}
+
+}  // namespace lookback

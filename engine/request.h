@@ -50,10 +50,11 @@ struct GenerateRequest {
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
-  bool include_stop = false;                ///< keep the matched stop in the text
-  bool logprobs = false;                    ///< log-probability of every chosen token
-  std::optional<int64_t> top_logprobs;      ///< and of the n likeliest (implies logprobs)
-  std::optional<int64_t> prompt_logprobs;   ///< log-probabilities of the prompt's tokens, n alternatives each
+  bool include_stop = false;            ///< keep the matched stop in the text
+  bool logprobs = false;                ///< log-probability of every chosen token
+  std::optional<int64_t> top_logprobs;  ///< and of the n likeliest (implies logprobs)
+  std::optional<int64_t>
+      prompt_logprobs;  ///< log-probabilities of the prompt's tokens, n alternatives each
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
@@ -116,7 +117,7 @@ struct TokenEvent {
 struct FinishEvent {
   int32_t choice = 0;
   FinishReason reason = FinishReason::kStop;
-  std::string matched_stop;       ///< the stop string, if one ended it
+  std::string matched_stop;        ///< the stop string, if one ended it
   std::optional<int32_t> stop_id;  ///< the stop id, if one ended it
   uint32_t text_begin = 0;
   uint32_t text_bytes = 0;
@@ -139,6 +140,7 @@ struct StreamBatch {
   double decode_ms = 0.0;                ///< to the end
   int64_t kv_bytes_peak = 0;             ///< most KV bytes the request held at once
 
+  /// Back to the state of a fresh one; the storage is kept.
   void Clear();
 };
 
@@ -153,13 +155,16 @@ class RequestStream {
   uint64_t seed() const { return seed_; }
 
   /// Moves everything gathered so far into `batch` (cleared first; its storage is reused). False if
-  /// there was nothing.
+  /// there was nothing; batch.done then still says whether more can come.
   bool Take(StreamBatch& batch);
-  /// Blocks until there is something to take or the stream is done, then as Take().
+  /// Blocks until there is something to take or the stream is done, then as Take(). Returns at once
+  /// after the end.
   bool WaitAndTake(StreamBatch& batch);
 
  private:
   friend class StreamWriter;  // the engine's side (engine/stream_writer.h)
+  bool TakeLocked(StreamBatch& batch);
+
   std::string request_id_;
   uint64_t seed_;
   std::function<void()> notify_;
@@ -167,6 +172,7 @@ class RequestStream {
   std::condition_variable changed_;
   StreamBatch pending_;
   bool has_news_ = false;
+  bool done_ = false;  // the last batch has been published
 };
 
 }  // namespace lookback

@@ -19,7 +19,8 @@ namespace lookback {
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 /// A file mapped read-only whose header has been checked: length within the cap and the file, known
-/// dtypes, shape × dtype = byte range, ranges inside the file, no overlap, no hole, no duplicate name.
+/// dtypes, shape × dtype = byte range, ranges inside the file, no overlap, no hole, no duplicate
+/// name.
 class SafetensorsFile {
  public:
   struct Entry {
@@ -39,30 +40,35 @@ class SafetensorsFile {
   /// Sorted by name.
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
   const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
+  /// The JSON of the header as it lies in the file, with its padding.
+  std::string_view header() const { return header_; }
   bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
   /// View into the mapping, valid while this lives. NotFound names file and tensor.
   Result<TensorView> Tensor(std::string_view name) const;
   /// The same, with dtype and shape checked.
   Result<TensorView> Tensor(std::string_view name, DType dtype,
                             std::span<const int64_t> shape) const;
+  /// Tells the system that `bytes`, a part of a view, will not be read again soon: whoever streams
+  /// through a large file keeps its memory flat with it. The view stays valid.
+  void Release(std::span<const std::byte> bytes) const;
 
  private:
   SafetensorsFile() = default;
   Status ParseHeader();
-  Status AddEntry(const std::string& name, DType dtype, std::vector<int64_t> shape, int64_t begin,
-                  int64_t end);
+  Status CheckLayout() const;
 
   std::string path_;
   std::span<const std::byte> mapped_;
+  std::string_view header_;
   std::map<std::string, Entry, std::less<>> entries_;
   std::map<std::string, std::string, std::less<>> metadata_;
 };
 
-/// Writes one safetensors file: declare every tensor, Begin(), then each tensor's bytes in the order
-/// of declaration, then Finish(). Every tensor starts at a multiple of 64 in the file (U8 tensors
-/// `lookback.pad.N` fill the gaps). The bytes go to a temporary file beside the target, which is
-/// synced and renamed by Finish(): before that nothing is to be seen under the target's name, and a
-/// writer that is destroyed unfinished removes its temporary file.
+/// Writes one safetensors file: declare every tensor, Begin(), then each tensor's bytes in the
+/// order of declaration, then Finish(). Every tensor starts at a multiple of 64 in the file (U8
+/// tensors `lookback.pad.N` fill the gaps). The bytes go to a temporary file beside the target,
+/// which is synced and renamed by Finish(): before that nothing is to be seen under the target's
+/// name, and a writer that is destroyed unfinished removes its temporary file.
 class SafetensorsWriter {
  public:
   explicit SafetensorsWriter(std::string path);
@@ -91,7 +97,7 @@ class SafetensorsWriter {
     int64_t bytes;
     int64_t pad_before;
   };
-  std::string Header();
+  std::string Header(int64_t& data_bytes);
   Status Write(std::span<const std::byte> bytes);
   Status PadToNextTensor();
 

@@ -22,6 +22,8 @@ constexpr size_t kQuotedBytes = 80;
 
 }  // namespace
 
+Status::Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   size_t i = 0;

@@ -1,5 +1,5 @@
-// Errors as values. Outside input gets a Status that says what, where, got and expected; a programmer
-// error gets LOOKBACK_CHECK. Nothing throws across a folder.
+// Errors as values. Outside input gets a Status that says what, where, got and expected; a
+// programmer error gets LOOKBACK_CHECK. Nothing throws across a folder.
 #pragma once
 
 #include <charconv>
@@ -30,7 +30,7 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message);
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
@@ -52,8 +52,8 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   using value_type = T;
-  Result(T value) : state_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {}     // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return state_.index() == 0; }
   Status status() const& { return ok() ? Status() : std::get<1>(state_); }
@@ -75,10 +75,14 @@ class [[nodiscard]] Result {
 namespace internal {
 inline void AppendPiece(std::string& out, std::string_view piece) { out.append(piece); }
 inline void AppendPiece(std::string& out, char piece) { out.push_back(piece); }
-inline void AppendPiece(std::string& out, bool piece) { out.append(piece ? "true" : "false"); }
+// A template, so that a string literal (a pointer, which would convert to bool) does not fit.
 template <typename T>
-  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, char> && !std::is_same_v<T, bool>)
-void AppendPiece(std::string& out, T number) {
+requires(std::is_same_v<T, bool>) void AppendPiece(std::string& out, T piece) {
+  out.append(piece ? "true" : "false");
+}
+template <typename T>
+requires(std::is_arithmetic_v<T> && !std::is_same_v<T, char> &&
+         !std::is_same_v<T, bool>) void AppendPiece(std::string& out, T number) {
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, number);
   out.append(buffer, end.ptr);
@@ -115,10 +119,10 @@ Status IoError(std::string_view what, std::string_view path, int error_number);
 
 }  // namespace lookback
 
-#define LOOKBACK_RETURN_IF_ERROR(expression)                    \
-  do {                                                          \
-    ::lookback::Status lookback_status_ = (expression);         \
-    if (!lookback_status_.ok()) return lookback_status_;        \
+#define LOOKBACK_RETURN_IF_ERROR(expression)             \
+  do {                                                   \
+    ::lookback::Status lookback_status_ = (expression);  \
+    if (!lookback_status_.ok()) return lookback_status_; \
   } while (false)
 
 #define LOOKBACK_CONCAT_INNER_(a, b) a##b
@@ -132,7 +136,7 @@ Status IoError(std::string_view what, std::string_view path, int error_number);
   LOOKBACK_ASSIGN_OR_RETURN_(LOOKBACK_CONCAT_(lookback_result_, __LINE__), declaration, expression)
 
 /// Programmer error: prints condition and place, then aborts. Never for outside input.
-#define LOOKBACK_CHECK(condition)                                                      \
-  do {                                                                                 \
+#define LOOKBACK_CHECK(condition)                                                        \
+  do {                                                                                   \
     if (!(condition)) ::lookback::internal::CheckFailed(#condition, __FILE__, __LINE__); \
   } while (false)

@@ -28,7 +28,8 @@ std::optional<int64_t> CheckedElements(std::span<const int64_t> shape);
 /// "[4096,192]"
 std::string ShapeString(std::span<const int64_t> shape);
 
-/// f32 from the bits of a bf16 (exact) and the bf16 nearest to an f32 (ties to even; NaN stays NaN).
+/// f32 from the bits of a bf16 (exact) and the bf16 nearest to an f32 (ties to even; NaN stays
+/// NaN).
 float BF16ToF32(uint16_t bits);
 uint16_t F32ToBF16(float value);
 /// f32 from the bits of an f16 (exact, subnormals too).
@@ -45,15 +46,18 @@ struct TensorView {
   int64_t bytes() const { return static_cast<int64_t>(data.size()); }
 };
 
-/// Widens `source` (F32, F16 or BF16, any alignment) into `out`, which has source.elements() floats.
-/// InvalidArgument for another dtype.
+/// Widens `source` (F32, F16 or BF16, any alignment) into `out`, which has source.elements()
+/// floats. InvalidArgument for another dtype.
 Status CopyAsF32(const TensorView& source, std::span<float> out);
 
-/// Owner of `bytes` zeroed bytes, 64-byte aligned, move-only. A size of 0 owns nothing.
+/// Owner of zeroed bytes, 64-byte aligned, move-only. A size of 0 owns nothing.
 class Buffer {
  public:
   Buffer() = default;
+  /// For sizes that must fit; for a size that a user chose, Allocate().
   explicit Buffer(int64_t bytes);
+  /// ResourceExhausted, with the size, if there is no room.
+  static Result<Buffer> Allocate(int64_t bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
@@ -68,7 +72,8 @@ class Buffer {
   }
 
  private:
-  std::byte* data_ = nullptr;
+  void* allocation_ = nullptr;
+  std::byte* data_ = nullptr;  // allocation_, aligned
   int64_t bytes_ = 0;
 };
 

@@ -1,0 +1,185 @@
+#include "engine/tensor_table.h"
+
+#include <span>
+
+namespace lookback {
+
+namespace {
+
+/// A size of a tensor, named after what it is in the config.
+enum class Dim : uint8_t { kNone, kOne, kVocab, kHidden, kQuery, kKv, kHeadDim, kFfn };
+
+/// When a tensor is there at all.
+enum class When : uint8_t { kAlways, kQkNorm, kAttentionBias, kMlpBias, kFullMh, kUntied };
+
+constexpr TensorSpec::Role kMatrix = TensorSpec::kMatrix;
+constexpr TensorSpec::Role kVector = TensorSpec::kVector;
+
+struct Row {
+  std::string_view name;  ///< without prefix in the layers' table
+  Dim rows;
+  Dim columns;  ///< kNone: rank 1
+  TensorSpec::Role role;
+  When when;
+};
+
+/// The tables of one family: before the layers, in each layer, after them.
+struct FamilyTable {
+  std::span<const Row> before;
+  std::string_view layer_prefix;  ///< followed by the layer's number and a dot
+  std::span<const Row> layer;
+  std::span<const Row> after;
+};
+
+// The rows of Transformers' Qwen3 and Llama and of their attention-residual classes (mhar.md
+// section 1).
+constexpr Row kDecoderBefore[] = {
+    {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kAlways},
+};
+constexpr Row kDecoderLayer[] = {
+    {"attn_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFullMh},
+    {"attn_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFullMh},
+    {"input_layernorm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden, kMatrix, When::kAlways},
+    {"self_attn.q_proj.bias", Dim::kQuery, Dim::kNone, kVector, When::kAttentionBias},
+    {"self_attn.k_proj.weight", Dim::kKv, Dim::kHidden, kMatrix, When::kAlways},
+    {"self_attn.k_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kAttentionBias},
+    {"self_attn.v_proj.weight", Dim::kKv, Dim::kHidden, kMatrix, When::kAlways},
+    {"self_attn.v_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kAttentionBias},
+    {"self_attn.q_norm.weight", Dim::kHeadDim, Dim::kNone, kVector, When::kQkNorm},
+    {"self_attn.k_norm.weight", Dim::kHeadDim, Dim::kNone, kVector, When::kQkNorm},
+    {"self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery, kMatrix, When::kAlways},
+    {"self_attn.o_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kAttentionBias},
+    {"mlp_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFullMh},
+    {"mlp_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFullMh},
+    {"post_attention_layernorm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"mlp.gate_proj.weight", Dim::kFfn, Dim::kHidden, kMatrix, When::kAlways},
+    {"mlp.gate_proj.bias", Dim::kFfn, Dim::kNone, kVector, When::kMlpBias},
+    {"mlp.up_proj.weight", Dim::kFfn, Dim::kHidden, kMatrix, When::kAlways},
+    {"mlp.up_proj.bias", Dim::kFfn, Dim::kNone, kVector, When::kMlpBias},
+    {"mlp.down_proj.weight", Dim::kHidden, Dim::kFfn, kMatrix, When::kAlways},
+    {"mlp.down_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kMlpBias},
+};
+constexpr Row kDecoderAfter[] = {
+    {"model.final_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFullMh},
+    {"model.final_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFullMh},
+    {"model.norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"lm_head.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kUntied},
+};
+constexpr FamilyTable kDecoder = {kDecoderBefore, "model.layers.", kDecoderLayer, kDecoderAfter};
+
+const FamilyTable& TableOf(Family family) {
+  switch (family) {
+    case Family::kQwen3:
+    case Family::kLlama:
+      break;
+  }
+  return kDecoder;
+}
+
+/// What releases carry beyond the tables, and when it means nothing to the forward pass.
+struct IgnoredRow {
+  std::string_view name;  ///< without the layer prefix where in_layer
+  bool in_layer;
+  bool (*when)(const ModelConfig&);
+};
+
+bool RoutesWithoutNull(const ModelConfig& config) {
+  return config.residual == ResidualMode::kFullMh;
+}
+bool IsTied(const ModelConfig& config) { return config.tied_embeddings; }
+bool Always(const ModelConfig& /*config*/) { return true; }
+
+constexpr IgnoredRow kIgnored[] = {
+    {"attn_null_source", true, RoutesWithoutNull},
+    {"mlp_null_source", true, RoutesWithoutNull},
+    // A buffer that old versions of Transformers saved; RoPE is computed from the config.
+    {"self_attn.rotary_emb.inv_freq", true, Always},
+    // A copy of the embedding, or stale: Transformers overwrites it with the embedding, too.
+    {"lm_head.weight", false, IsTied},
+};
+
+bool IsThere(When when, const ModelConfig& config) {
+  switch (when) {
+    case When::kAlways:
+      return true;
+    case When::kQkNorm:
+      return config.qk_norm;
+    case When::kAttentionBias:
+      return config.attention_bias;
+    case When::kMlpBias:
+      return config.mlp_bias;
+    case When::kFullMh:
+      return config.residual == ResidualMode::kFullMh;
+    case When::kUntied:
+      return !config.tied_embeddings;
+  }
+  return false;
+}
+
+int64_t Size(Dim dim, const ModelConfig& config) {
+  switch (dim) {
+    case Dim::kNone:
+    case Dim::kOne:
+      return 1;
+    case Dim::kVocab:
+      return config.vocab_size;
+    case Dim::kHidden:
+      return config.hidden_size;
+    case Dim::kQuery:
+      return config.heads * config.head_dim;
+    case Dim::kKv:
+      return config.kv_heads * config.head_dim;
+    case Dim::kHeadDim:
+      return config.head_dim;
+    case Dim::kFfn:
+      return config.ffn_size;
+  }
+  return 0;
+}
+
+void AddRows(std::span<const Row> rows, const std::string& prefix, const ModelConfig& config,
+             std::vector<TensorSpec>& out) {
+  for (const Row& row : rows) {
+    if (!IsThere(row.when, config)) continue;
+    std::vector<int64_t> shape = {Size(row.rows, config)};
+    if (row.columns != Dim::kNone) shape.push_back(Size(row.columns, config));
+    out.push_back({prefix + std::string(row.name), std::move(shape), row.role});
+  }
+}
+
+/// The part of `name` behind "PREFIXl." for a layer l of the model; empty if it is no such name.
+std::string_view NameInLayer(std::string_view name, std::string_view prefix, int64_t layers) {
+  if (!name.starts_with(prefix)) return {};
+  name.remove_prefix(prefix.size());
+  int64_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  if (error != std::errc() || layer < 0 || layer >= layers) return {};
+  name.remove_prefix(static_cast<size_t>(end - name.data()));
+  if (!name.starts_with('.')) return {};
+  return name.substr(1);
+}
+
+}  // namespace
+
+std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
+  const FamilyTable& table = TableOf(config.family);
+  std::vector<TensorSpec> out;
+  AddRows(table.before, "", config, out);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    AddRows(table.layer, StrCat(table.layer_prefix, layer, "."), config, out);
+  }
+  AddRows(table.after, "", config, out);
+  return out;
+}
+
+bool IsIgnoredTensor(const ModelConfig& config, std::string_view name) {
+  const std::string_view in_layer =
+      NameInLayer(name, TableOf(config.family).layer_prefix, config.layers);
+  for (const IgnoredRow& row : kIgnored) {
+    if ((row.in_layer ? in_layer : name) == row.name && row.when(config)) return true;
+  }
+  return false;
+}
+
+}  // namespace lookback

@@ -1,4 +1,5 @@
-// Which tensors a model has, by family and mode: the one table that the converter and the loader read.
+// Which tensors a model has, by family and mode: the one table that the converter and the loader
+// read.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ struct TensorSpec {
 /// Every tensor that the forward pass of `config` reads, in file order (embedding, layers, head).
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 
-/// True for a tensor that releases carry but the forward pass never reads (mhar.md section 1): allowed in
-/// a source, left out of the converted file.
+/// True for a tensor that releases carry but the forward pass never reads (mhar.md section 1):
+/// allowed in a source, left out of the converted file.
 bool IsIgnoredTensor(const ModelConfig& config, std::string_view name);
 
 }  // namespace lookback

@@ -12,10 +12,12 @@
 
 namespace lookback {
 
-/// A window without limit: plain causal attention at every context. Written as JSON null; −1 in the hash.
+/// A window without limit: plain causal attention at every context. Written as JSON null; −1 in the
+/// hash.
 inline constexpr int32_t kFullWindow = -1;
 
-/// One query head's reach: it sees key j from position i iff j <= i and (j < sinks or j >= i − window + 1).
+/// One query head's reach: it sees key j from position i iff j <= i and (j < sinks or j >= i −
+/// window + 1).
 struct HeadWindow {
   int32_t window = kFullWindow;  ///< tokens, the query's own included; kFullWindow = all
   int32_t sinks = 0;             ///< first tokens that stay visible, tokens
@@ -38,7 +40,8 @@ class WindowTable {
   static Result<WindowTable> Uniform(int64_t layers, int64_t heads, int64_t window, int64_t sinks,
                                      std::string source);
   /// Reads {"windows", "sinks", "train_context", "source"} of format.md. `where` names the file in
-  /// errors. The table must be layers × heads; NaN, fractions, <= 0 and > 2^31 − 1 are refused by place.
+  /// errors. The table must be layers × heads; NaN, fractions, <= 0 and > 2^31 − 1 are refused by
+  /// place.
   static Result<WindowTable> FromJson(const Json& json, int64_t layers, int64_t heads,
                                       const std::string& where);
   Json ToJson() const;
@@ -63,7 +66,8 @@ class WindowTable {
 
   /// SHA-256 in lower-case hex over the little-endian int32 windows, then the sinks (format.md).
   std::string Hash() const;
-  /// Mean over heads of min(window, context)/context, sinks left out as the paper counts (aah.md section 4).
+  /// Mean over heads of min(window, context)/context, sinks left out as the paper counts (aah.md
+  /// section 4).
   double Acr(int64_t context) const;
   double AcrOfLayer(int64_t layer, int64_t context) const;
 

@@ -1,0 +1,32 @@
+#include "engine/workspace.h"
+
+namespace lookback {
+
+Workspace::Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows)
+    : max_rows(max_rows), max_logit_rows(max_logit_rows) {
+  int64_t bytes = 0;
+  Carve(config, Arena(nullptr), &bytes);
+  memory = Buffer(bytes);
+  Carve(config, Arena(memory.data()), &bytes);
+}
+
+void Workspace::Carve(const ModelConfig& config, Arena arena, int64_t* used) {
+  const int64_t rows = max_rows;
+  ids = arena.Take<int32_t>(rows);
+  row_sequence = arena.Take<int32_t>(rows);
+  position = arena.Take<int64_t>(rows);
+  cosine = arena.Take<float>(rows * config.head_dim / 2);
+  sine = arena.Take<float>(rows * config.head_dim / 2);
+  q = arena.Take<float>(rows * config.heads * config.head_dim);
+  k = arena.Take<float>(rows * config.kv_heads * config.head_dim);
+  v = arena.Take<float>(rows * config.kv_heads * config.head_dim);
+  attention = arena.Take<float>(rows * config.heads * config.head_dim);
+  gate = arena.Take<float>(rows * config.ffn_size);
+  up = arena.Take<float>(rows * config.ffn_size);
+  hidden = arena.Take<float>(rows * config.hidden_size);
+  logit_rows = arena.Take<float>(max_logit_rows * config.hidden_size);
+  logits = arena.Take<float>(max_logit_rows * config.vocab_size);
+  *used = arena.used();
+}
+
+}  // namespace lookback

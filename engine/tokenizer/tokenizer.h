@@ -26,7 +26,7 @@ struct TokenPiece {
 
 /// State of an incremental decode: plain data, no allocation.
 struct DecodeState {
-  bool at_start = true;      ///< nothing has been decoded yet (the dummy space is stripped only there)
+  bool at_start = true;  ///< nothing has been decoded yet (the dummy space is stripped only there)
   uint8_t pending_size = 0;  ///< bytes held back: a proper prefix of a UTF-8 sequence
   char pending[4] = {};
 };
@@ -36,8 +36,11 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Ids of `text`; with `special`, what the file's settings add around it (BOS, EOS).
-  /// InvalidArgument if the text is not valid UTF-8.
+  /// Ids of `text`; with `special`, what the file's settings add around it (BOS, EOS). As in the
+  /// original libraries that is added always: whoever passes a text that already begins with its
+  /// BOS (a rendered chat template) encodes without `special`. SentencePiece never makes a control
+  /// symbol from text, so a prompt of text gets one BOS and never two. InvalidArgument if the text
+  /// is not valid UTF-8.
   virtual Result<std::vector<int32_t>> Encode(std::string_view text, bool special) const = 0;
   /// Text of `ids`, exactly as the original library decodes them. Unknown ids decode to nothing.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;

@@ -1,0 +1,48 @@
+// THE forward pass: one for every family, mode, device and batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/kv_cache.h"
+#include "engine/ops.h"
+#include "engine/residual.h"
+#include "engine/step.h"
+#include "engine/weights.h"
+#include "engine/workspace.h"
+
+namespace lookback {
+
+/// Keeps references to all of its arguments.
+class Model {
+ public:
+  Model(const ModelConfig& config, const Weights& weights, Ops& ops, Workspace& workspace);
+
+  /// Feeds the rows of `step`: writes their keys and values to the cache behind step.map and leaves
+  /// the normed last state of every row in workspace.hidden.
+  void Forward(const StepRows& step, const kernels::KvPool& pool);
+
+  /// Logits of up to workspace.max_logit_rows rows of the last Forward: [rows.size()][vocab_size]
+  /// in workspace.logits.
+  std::span<const float> Logits(std::span<const int64_t> rows);
+
+  int64_t residual_bytes() const { return residual_->bytes(); }
+
+ private:
+  void Attention(int64_t layer, const StepRows& step, const kernels::KvPool& pool);
+  void Mlp(int64_t layer, int64_t rows);
+  void Project(const SublayerInput& input, int64_t rows, const Linear& w, float* out);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  Ops& ops_;
+  Workspace& workspace_;
+  std::unique_ptr<ResidualStream> residual_;
+  std::vector<float> rope_frequency_;      ///< [head_dim/2]
+  std::vector<kernels::HeadReach> reach_;  ///< [layers][heads]
+};
+
+}  // namespace lookback

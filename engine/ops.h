@@ -1,0 +1,75 @@
+// Operators: shape bookkeeping, split over threads, kernel call. The forward pass is written in
+// these.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/step.h"
+#include "engine/thread_pool.h"
+#include "engine/weights.h"
+#include "kernels/kernels.h"
+
+namespace lookback {
+
+/// Totals of the work done by operators since construction.
+struct OpCounters {
+  int64_t attention_products = 0;
+  int64_t keys_read = 0;
+};
+
+/// All row strides are the row widths; rows of x and y are contiguous.
+class Ops {
+ public:
+  /// `max_sources`: most sources a DepthMix reads.
+  Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources);
+
+  /// y [rows][w.out] = x [rows][w.in] · wᵀ + bias
+  void MatMul(const float* x, int64_t rows, const Linear& w, float* y);
+  /// Output columns [out_begin, out_end) of the same, y still [rows][w.out].
+  void MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t out_begin,
+                     int64_t out_end, float* y);
+  void Embed(const Linear& table, const int32_t* ids, int64_t rows, float* out);
+  /// y may be x.
+  void RmsNorm(const float* x, int64_t rows, int64_t width, const float* weight, float eps,
+               float* y);
+  void InverseRms(const float* x, int64_t rows, int64_t width, float eps, float* inverse);
+  /// y += x
+  void Add(const float* x, int64_t rows, int64_t width, float* y);
+  void RopeTable(const int64_t* position, int64_t rows, std::span<const float> frequency,
+                 float* cosine, float* sine);
+  /// x [rows][heads · head_dim], in place.
+  void Rope(float* x, int64_t rows, int64_t heads, int64_t head_dim, const float* cosine,
+            const float* sine);
+  /// gate = silu(gate) · up
+  void Swiglu(float* gate, const float* up, int64_t rows, int64_t width);
+  /// Stores k and v [rows][kv_heads · head_dim] of `step` in the cache.
+  void KvWrite(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
+               const float* k, const float* v, int64_t kv_heads);
+  /// out [rows][heads · head_dim]; reach [heads].
+  void Attention(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
+                 const float* q, std::span<const kernels::HeadReach> reach, int64_t kv_heads,
+                 float scale, float* out);
+  /// Sources [num_sources][source_rows][width], of which the first `rows` rows are used.
+  void DepthMix(const float* sources, int64_t num_sources, int64_t source_rows,
+                const float* inverse_rms, const RoutingSite& site, int64_t heads, int64_t rows,
+                int64_t width, float* out);
+
+  const OpCounters& counters() const { return counters_; }
+  const kernels::KernelTable& kernels() const { return kernels_; }
+
+ private:
+  const kernels::KernelTable& kernels_;
+  ThreadPool& threads_;
+  int64_t max_sources_;
+  std::vector<float> scratch_;  ///< [threads][max_sources, padded]
+  struct alignas(64) PaddedCount {
+    kernels::AttentionCount count;
+  };
+  std::vector<PaddedCount> counts_;  ///< [threads]
+  OpCounters counters_;
+};
+
+}  // namespace lookback
