@@ -16,7 +16,8 @@ int Report(const Status& status) {
 }
 
 int RunCommandLine(int argc, const char* const* argv) {
-  CLI::App app{"Convert, inspect, run and measure checkpoints whose heads look back differently far."};
+  CLI::App app{
+      "Convert, inspect, run and measure checkpoints whose heads look back differently far."};
   app.name("lookback");
   app.require_subcommand(1);
   app.set_version_flag("--version", LOOKBACK_VERSION);

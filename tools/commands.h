@@ -1,5 +1,6 @@
 // The subcommands of `lookback`. Each Add… declares its flags on `app` and, when chosen, runs and
-// stores the exit code: 0, 1 where a check failed, 2 for bad input or usage (format.md, "Command line").
+// stores the exit code: 0, 1 where a check failed, 2 for bad input or usage (format.md, "Command
+// line").
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,0 +1,73 @@
+#include "tools/convert/window_source.h"
+
+#include <charconv>
+#include <filesystem>
+#include <limits>
+
+namespace lookback::tools {
+
+namespace {
+
+/// A whole number, sign and all; nothing for other text. Too large for int64 counts as its maximum.
+std::optional<int64_t> AsNumber(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size() || text.empty()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) return std::numeric_limits<int64_t>::max();
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+Result<ChosenWindows> ReadTable(const std::string& path, const ModelConfig& config) {
+  LOOKBACK_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  LOOKBACK_ASSIGN_OR_RETURN(WindowTable table,
+                            WindowTable::FromJson(json, config.layers, config.heads, path));
+  const std::string name = std::filesystem::path(path).filename().string();
+  table.set_source(table.source().empty() ? name : StrCat(name, ": ", table.source()));
+  return ChosenWindows{std::move(table), path};
+}
+
+Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::string& folder,
+                                  const HfModel& model) {
+  const ModelConfig& config = model.config;
+  const std::string& asked = request.windows;
+  if (asked == "full") {
+    WindowTable table = WindowTable::Full(config.layers, config.heads);
+    table.set_source("--windows full");
+    return ChosenWindows{std::move(table), ""};
+  }
+  if (const std::optional<int64_t> tokens = AsNumber(asked)) {
+    Result<WindowTable> table = WindowTable::Uniform(config.layers, config.heads, *tokens, 0,
+                                                     StrCat("--windows ", *tokens));
+    if (!table.ok()) return std::move(table).status().WithPrefix("--windows");
+    return ChosenWindows{*std::move(table), ""};
+  }
+  if (asked.ends_with(".csv")) {
+    return Mismatch("--windows", Quoted(asked),
+                    "a JSON file, a number or full (this version cannot read CSV yet)");
+  }
+  if (!asked.empty()) return ReadTable(asked, config);
+  const std::string found = folder + "/windows.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(found, ignored)) return ReadTable(found, config);
+  ChosenWindows chosen{config.windows, ""};
+  if (!model.sliding) chosen.table.set_source("none in the source: every window full");
+  return chosen;
+}
+
+}  // namespace
+
+Result<ChosenWindows> ChooseWindows(const WindowRequest& request, const std::string& folder,
+                                    const HfModel& model) {
+  LOOKBACK_ASSIGN_OR_RETURN(ChosenWindows chosen, ChooseTable(request, folder, model));
+  if (request.sinks) {
+    if (*request.sinks < 0 || *request.sinks > std::numeric_limits<int32_t>::max()) {
+      return Mismatch("--sinks", *request.sinks, "an integer from 0 to 2147483647");
+    }
+    chosen.table = chosen.table.WithSinks(static_cast<int32_t>(*request.sinks));
+    chosen.table.set_source(StrCat(chosen.table.source(), "; --sinks ", *request.sinks));
+  }
+  return chosen;
+}
+
+}  // namespace lookback::tools

@@ -1,0 +1,43 @@
+// Turns a Hugging Face folder into a lookback file (format.md, "The converted file").
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/status.h"
+#include "tools/convert/window_source.h"
+
+namespace lookback::tools {
+
+/// The stored type of matrices; vectors (norms, biases, routing) are f32 always.
+enum class WeightType : uint8_t { kKeep, kF32, kBF16 };
+
+/// Reads the value of --weights. Types that this version cannot write are refused by name.
+Result<WeightType> ParseWeightType(std::string_view name);
+
+struct ConvertOptions {
+  std::string source;  ///< a folder
+  std::string out;     ///< replaced if it is a regular file that is no input
+  WindowRequest windows;
+  WeightType weights = WeightType::kKeep;
+  std::string tokenizer_folder;  ///< "" = source
+  /// Called after every slice with the stage ("hashing", "writing") and its bytes.
+  std::function<void(std::string_view stage, int64_t done, int64_t total)> on_progress;
+};
+
+/// What a conversion has made.
+struct ConvertReport {
+  int64_t file_bytes = 0;
+  int64_t tensors = 0;
+  std::vector<std::string> warnings;
+};
+
+/// Converts. After any error, and after a pending interrupt (Cancelled; see InterruptGuard), there
+/// is neither a new `out` nor a temporary file. Memory stays flat: weights are read, converted and
+/// written in slices.
+Result<ConvertReport> Convert(const ConvertOptions& options);
+
+}  // namespace lookback::tools

@@ -1,0 +1,30 @@
+// Where a conversion takes its window table from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/status.h"
+#include "engine/windows.h"
+#include "tools/convert/hf_config.h"
+
+namespace lookback::tools {
+
+/// What the command line asks for.
+struct WindowRequest {
+  std::string windows;           ///< "", "full", a number of tokens, or a JSON file
+  std::optional<int64_t> sinks;  ///< replaces the table's own
+};
+
+struct ChosenWindows {
+  WindowTable table;       ///< with its provenance
+  std::string input_path;  ///< the file it was read from, "" if none
+};
+
+/// In this order: the request, windows.json in `folder`, the config's sliding window, every window
+/// full. Errors name file, layer and head.
+Result<ChosenWindows> ChooseWindows(const WindowRequest& request, const std::string& folder,
+                                    const HfModel& model);
+
+}  // namespace lookback::tools

@@ -1,0 +1,40 @@
+#include "tools/engine_flags.h"
+
+#include <cstdio>
+
+namespace lookback::tools {
+
+void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
+  EngineOptions& options = flags.options;
+  command.add_option("--compute", flags.compute, "exact: f32 activations and KV; fast: bf16 KV")
+      ->check(CLI::IsMember({"exact", "fast"}))
+      ->capture_default_str();
+  command.add_option("--kv", flags.kv, "Type of cached keys and values (default: by --compute)")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  command.add_option("--block-tokens", options.block_tokens, "Tokens of a KV block: 16 or 32")
+      ->capture_default_str();
+  command.add_option("--threads", options.threads, "Compute threads (default: one a core)");
+  command.add_option("--max-context", options.max_context,
+                     "Tokens of a sequence (default: what the model was trained with)");
+  command.add_option("--max-chunk", options.max_chunk, "Prompt tokens fed at once")
+      ->capture_default_str();
+}
+
+EngineOptions EngineFlags::Resolve() const {
+  EngineOptions resolved = options;
+  resolved.compute = compute == "fast" ? ComputeMode::kFast : ComputeMode::kExact;
+  if (!kv.empty()) resolved.kv = kv == "f32" ? KvType::kF32 : KvType::kBF16;
+  resolved.max_step_rows = std::max(resolved.max_step_rows, resolved.max_chunk);
+  return resolved;
+}
+
+void WarnBeyondTraining(const ModelConfig& config, const EngineOptions& options) {
+  if (options.max_context <= config.train_context) return;
+  std::fprintf(stderr,
+               "lookback: warning: --max-context %lld is beyond the %lld tokens that the model was "
+               "trained with\n",
+               static_cast<long long>(options.max_context),
+               static_cast<long long>(config.train_context));
+}
+
+}  // namespace lookback::tools
