@@ -83,7 +83,8 @@ Worst WorstError(std::span<const float> actual, std::span<const float> expected)
   Worst worst;
   if (actual.size() != expected.size()) return {std::numeric_limits<double>::infinity(), 0};
   for (size_t i = 0; i < actual.size(); ++i) {
-    const double error = std::abs(static_cast<double>(actual[i]) - static_cast<double>(expected[i]));
+    const double error =
+        std::abs(static_cast<double>(actual[i]) - static_cast<double>(expected[i]));
     if (!(error <= worst.error)) worst = {std::isnan(error) ? INFINITY : error, i};
   }
   return worst;

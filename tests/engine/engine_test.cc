@@ -1,0 +1,425 @@
+// The engine as its users see it: batched equals isolated, cancels free memory, limits hold.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "tests/support/random_model.h"
+#include "tests/support/support.h"
+
+namespace lookback {
+namespace {
+
+using testing::RandomIds;
+using testing::RandomModel;
+using testing::TinyConfig;
+using namespace std::chrono_literals;
+
+std::shared_ptr<const LoadedModel> WindowedModel() {
+  ModelConfig config = TinyConfig();
+  Json rows = Json::array();
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    rows.push_back({1, 33, 7, 64 + layer, nullptr, 31});
+  }
+  config.windows =
+      WindowTable::FromJson({{"windows", rows}, {"sinks", 3}}, config.layers, config.heads, "test")
+          .value();
+  return RandomModel(config, 5);
+}
+
+EngineOptions SmallOptions() {
+  EngineOptions options;
+  options.threads = 2;
+  options.max_chunk = 24;
+  options.max_step_rows = 96;
+  options.limits.max_requests = 64;
+  return options;
+}
+
+std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const LoadedModel>& model,
+                                   const EngineOptions& options = SmallOptions()) {
+  auto engine = Engine::Create(model, options);
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  return std::move(engine).value();
+}
+
+GenerateRequest Greedy(std::vector<int32_t> prompt, int64_t new_tokens) {
+  GenerateRequest request;
+  request.prompt_ids = std::move(prompt);
+  request.temperature = 0.0;
+  request.max_new_tokens = new_tokens;
+  return request;
+}
+
+std::shared_ptr<RequestStream> MustSubmit(Engine& engine, GenerateRequest request) {
+  auto params = engine.Resolve(std::move(request));
+  EXPECT_TRUE(params.ok()) << params.status().message();
+  auto stream = engine.Submit(std::move(params).value());
+  EXPECT_TRUE(stream.ok()) << stream.status().message();
+  return *stream;
+}
+
+struct Answer {
+  std::vector<std::vector<int32_t>> tokens;  // [choice]
+  std::vector<float> logprobs;               // of choice 0
+  std::vector<FinishEvent> finishes;
+  std::vector<TokenLogprob> prompt_logprobs;
+  StreamBatch last;
+};
+
+Answer Collect(RequestStream& stream) {
+  Answer answer;
+  StreamBatch batch;
+  do {
+    stream.WaitAndTake(batch);
+    for (const TokenEvent& token : batch.tokens) {
+      const auto choice = static_cast<size_t>(token.choice);
+      if (answer.tokens.size() <= choice) answer.tokens.resize(choice + 1);
+      answer.tokens[choice].push_back(token.id);
+      if (choice == 0) answer.logprobs.push_back(token.logprob);
+    }
+    answer.finishes.insert(answer.finishes.end(), batch.finishes.begin(), batch.finishes.end());
+    answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), batch.prompt_logprobs.begin(),
+                                  batch.prompt_logprobs.end());
+  } while (!batch.done);
+  answer.last = batch;
+  return answer;
+}
+
+Answer RunAlone(const std::shared_ptr<const LoadedModel>& model, GenerateRequest request) {
+  EngineOptions options = SmallOptions();
+  options.limits.max_requests = 8;
+  options.threads = 1;
+  options.max_chunk = 17;
+  const auto engine = MakeEngine(model, options);
+  return Collect(*MustSubmit(*engine, std::move(request)));
+}
+
+void ExpectNothingHeld(Engine& engine) {
+  EXPECT_TRUE(engine.WaitIdle(20s));
+  // The snapshot follows the last event of a request within the step.
+  for (int i = 0; i < 200 && engine.load().kv_blocks_held != 0; ++i)
+    std::this_thread::sleep_for(5ms);
+  const EngineLoad load = engine.load();
+  EXPECT_EQ(load.running, 0);
+  EXPECT_EQ(load.waiting, 0);
+  EXPECT_EQ(load.kv_blocks_held, 0);
+  EXPECT_EQ(load.kv_blocks_promised, 0);
+}
+
+GenerateRequest RandomRequest(std::mt19937& random, int64_t vocab) {
+  const auto draw = [&](uint32_t low, uint32_t high) {
+    return low + static_cast<uint32_t>(random()) % (high - low + 1);
+  };
+  GenerateRequest request = Greedy(RandomIds(draw(1, 120), vocab, draw(0, 1000000)), draw(1, 60));
+  switch (draw(0, 3)) {
+    case 0:
+      request.temperature = 0.9;
+      request.seed = random();
+      request.top_k = draw(0, 20);
+      request.top_p = 0.95;
+      break;
+    case 1:
+      request.temperature = 1.3;
+      request.seed = random();
+      request.repetition_penalty = 1.2;
+      request.frequency_penalty = 0.3;
+      request.typical_p = 0.9;
+      break;
+    case 2:
+      request.top_logprobs = 2;
+      break;
+    default:
+      break;
+  }
+  return request;
+}
+
+TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
+  const auto model = WindowedModel();
+  const auto engine = MakeEngine(model);
+  constexpr size_t kStreams = 64;
+  std::mt19937 random(17);
+  std::vector<GenerateRequest> requests;
+  for (size_t i = 0; i < kStreams; ++i) {
+    requests.push_back(RandomRequest(random, model->config().vocab_size));
+    requests.back().request_id = StrCat("r", i);
+  }
+  std::vector<Answer> answers(kStreams);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < kStreams; ++i) {
+    const auto delay = static_cast<unsigned>(random() % 50);
+    const bool cancel = random() % 4 == 0;
+    clients.emplace_back([&, i, delay, cancel] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+      const auto stream = MustSubmit(*engine, requests[i]);
+      if (cancel) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+        engine->Abort(requests[i].request_id);
+      }
+      answers[i] = Collect(*stream);
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  ExpectNothingHeld(*engine);
+  size_t finished = 0;
+  for (size_t i = 0; i < kStreams; ++i) {
+    ASSERT_EQ(answers[i].finishes.size(), 1U);
+    Answer alone = RunAlone(model, requests[i]);
+    if (answers[i].finishes[0].reason == FinishReason::kCancelled) {
+      // What came before the cancel is a prefix of the isolated run.
+      if (answers[i].tokens.empty()) continue;
+      alone.tokens[0].resize(answers[i].tokens[0].size());
+      EXPECT_EQ(answers[i].tokens, alone.tokens) << "request " << i;
+      continue;
+    }
+    ++finished;
+    EXPECT_EQ(answers[i].tokens, alone.tokens) << "request " << i;
+    for (size_t t = 0; t < alone.logprobs.size(); ++t) {
+      const float a = answers[i].logprobs[t], b = alone.logprobs[t];
+      EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << "request " << i << ", token " << t;
+    }
+  }
+  EXPECT_GT(finished, kStreams / 2);
+}
+
+TEST(Engine, AChoiceDoesNotDependOnHowManyThereAre) {
+  const auto model = WindowedModel();
+  GenerateRequest request = Greedy(RandomIds(20, model->config().vocab_size, 1), 20);
+  request.temperature = 1.0;
+  request.seed = 99;
+  request.n = 1;
+  const Answer one = RunAlone(model, request);
+  request.n = 5;
+  const Answer five = RunAlone(model, request);
+  ASSERT_EQ(five.tokens.size(), 5U);
+  ASSERT_EQ(five.finishes.size(), 5U);
+  EXPECT_EQ(five.tokens[0], one.tokens[0]);
+  EXPECT_NE(five.tokens[1], five.tokens[0]);
+}
+
+TEST(Engine, ACancelFreesItsBlocks) {
+  const auto model = WindowedModel();
+  const auto engine = MakeEngine(model);
+  GenerateRequest request = Greedy(RandomIds(10, model->config().vocab_size, 1), 500);
+  request.request_id = "long";
+  request.ignore_eos = true;
+  const auto stream = MustSubmit(*engine, request);
+  StreamBatch batch;
+  stream->WaitAndTake(batch);
+  EXPECT_TRUE(engine->Abort("long"));
+  const Answer answer = Collect(*stream);
+  EXPECT_EQ(answer.finishes.at(0).reason, FinishReason::kCancelled);
+  ExpectNothingHeld(*engine);
+  EXPECT_FALSE(engine->Abort("long")) << "idempotent: nothing of that name is left";
+  EXPECT_FALSE(engine->Abort("never seen"));
+}
+
+TEST(Engine, ADeadlineEndsARequestWhereverItIs) {
+  const auto model = WindowedModel();
+  EngineOptions options = SmallOptions();
+  options.limits.max_requests = 1;
+  const auto engine = MakeEngine(model, options);
+  GenerateRequest running = Greedy(RandomIds(10, model->config().vocab_size, 1), 500);
+  running.deadline = std::chrono::steady_clock::now() + 60ms;
+  GenerateRequest queued = running;
+  const auto a = MustSubmit(*engine, running), b = MustSubmit(*engine, queued);
+  const Answer first = Collect(*a), second = Collect(*b);
+  // A fast machine may finish the first in time; neither may run past its deadline.
+  EXPECT_TRUE(first.finishes.at(0).reason == FinishReason::kDeadline ||
+              first.finishes.at(0).reason == FinishReason::kLength);
+  EXPECT_TRUE(second.finishes.at(0).reason == FinishReason::kDeadline ||
+              second.finishes.at(0).reason == FinishReason::kLength);
+  GenerateRequest expired = Greedy({1, 2, 3}, 5);
+  expired.deadline = std::chrono::steady_clock::now() - 1s;
+  EXPECT_EQ(Collect(*MustSubmit(*engine, expired)).finishes.at(0).reason, FinishReason::kDeadline);
+  ExpectNothingHeld(*engine);
+}
+
+TEST(Engine, AFullQueueRefusesAndLosesNothing) {
+  const auto model = WindowedModel();
+  EngineOptions options = SmallOptions();
+  options.limits.max_requests = 1;
+  options.limits.max_queue = 2;
+  const auto engine = MakeEngine(model, options);
+  std::vector<std::shared_ptr<RequestStream>> accepted;
+  Status refused;
+  for (int i = 0; i < 8; ++i) {
+    GenerateRequest request = Greedy(RandomIds(5, model->config().vocab_size, 1), 200);
+    request.ignore_eos = true;
+    auto stream = engine->Submit(engine->Resolve(std::move(request)).value());
+    if (stream.ok()) {
+      accepted.push_back(*stream);
+    } else {
+      refused = stream.status();
+    }
+  }
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.message();
+  EXPECT_GE(accepted.size(), 2U);
+  for (const auto& stream : accepted) {
+    EXPECT_EQ(Collect(*stream).finishes.at(0).reason, FinishReason::kLength);
+  }
+  ExpectNothingHeld(*engine);
+}
+
+TEST(Engine, ARequestIdIsUniqueWhileItRuns) {
+  const auto model = WindowedModel();
+  const auto engine = MakeEngine(model);
+  GenerateRequest request = Greedy(RandomIds(5, model->config().vocab_size, 1), 300);
+  request.request_id = "same";
+  const auto stream = MustSubmit(*engine, request);
+  const auto second = engine->Submit(engine->Resolve(request).value());
+  EXPECT_EQ(second.status().code(), StatusCode::kInvalidArgument);
+  Collect(*stream);
+  EXPECT_TRUE(engine->WaitIdle(5s));
+  Collect(*MustSubmit(*engine, request));
+}
+
+TEST(Engine, ARequestLargerThanThePoolIsRefusedWithTheNumbers) {
+  const auto model = RandomModel(TinyConfig(), 2);
+  EngineOptions options = SmallOptions();
+  options.kv_memory_bytes = 1000;
+  const auto engine = Engine::Create(model, options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(engine.status().message().find("1000 bytes"), std::string::npos)
+      << engine.status().message();
+}
+
+TEST(Engine, DrainRefusesNewWorkAndLetsTheOldFinish) {
+  const auto model = WindowedModel();
+  const auto engine = MakeEngine(model);
+  const auto stream = MustSubmit(*engine, Greedy(RandomIds(5, model->config().vocab_size, 1), 100));
+  engine->BeginDrain();
+  EXPECT_TRUE(engine->load().draining);
+  const auto late = engine->Submit(engine->Resolve(Greedy({1}, 5)).value());
+  EXPECT_EQ(late.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Collect(*stream).finishes.at(0).reason, FinishReason::kLength);
+  EXPECT_TRUE(engine->WaitIdle(10s));
+}
+
+TEST(Engine, DestructionEndsEveryStream) {
+  const auto model = WindowedModel();
+  EngineOptions options = SmallOptions();
+  options.limits.max_requests = 2;
+  auto engine = MakeEngine(model, options);
+  std::vector<std::shared_ptr<RequestStream>> streams;
+  for (int i = 0; i < 6; ++i) {
+    GenerateRequest request = Greedy(RandomIds(5, model->config().vocab_size, 1), 400);
+    request.n = 2;
+    streams.push_back(MustSubmit(*engine, request));
+  }
+  engine.reset();
+  for (const auto& stream : streams) {
+    const Answer answer = Collect(*stream);
+    EXPECT_EQ(answer.finishes.size(), 2U);
+  }
+}
+
+TEST(Engine, PromptLogprobsAreThoseOfTheLogits) {
+  const auto model = WindowedModel();
+  const int64_t vocab = model->config().vocab_size;
+  const auto ids = RandomIds(70, vocab, 4);
+  GenerateRequest request = Greedy(ids, 0);
+  request.prompt_logprobs = 3;
+  const Answer answer = RunAlone(model, request);
+  ASSERT_EQ(answer.prompt_logprobs.size(), ids.size() - 1);
+  EXPECT_TRUE(answer.tokens.empty());
+  const auto evaluator = Evaluator::Create(model, {}).value();
+  const Status status = evaluator->Run(ids, [&](int64_t position, std::span<const float> logits) {
+    const auto next = static_cast<size_t>(position + 1);
+    if (next == ids.size()) return Status();
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    const double expected =
+        static_cast<double>(logits[static_cast<size_t>(ids[next])]) - std::log(sum);
+    EXPECT_NEAR(answer.prompt_logprobs[next - 1].logprob, expected, 1e-5);
+    EXPECT_EQ(answer.prompt_logprobs[next - 1].id, ids[next]);
+    return Status();
+  });
+  EXPECT_TRUE(status.ok());
+}
+
+TEST(Engine, CountersOfADecodeStepEqualTheFormula) {
+  const auto model = WindowedModel();
+  const ModelConfig& config = model->config();
+  for (const KvType kv : {KvType::kF32, KvType::kBF16}) {
+    const int64_t value_bytes = kv == KvType::kF32 ? 4 : 2;
+    for (const int64_t context : {0, 1, 30, 31, 63, 64, 200, 511}) {
+      EngineOptions options;
+      options.kv = kv;
+      const auto evaluator = Evaluator::Create(model, options).value();
+      const EngineCounters before = evaluator->counters();
+      ASSERT_TRUE(evaluator->TimeDecode(context, 1).ok());
+      const EngineCounters after = evaluator->counters();
+      int64_t products = 0, bytes = 0;
+      for (int64_t layer = 0; layer < config.layers; ++layer) {
+        for (int64_t head = 0; head < config.heads; ++head) {
+          products += VisibleKeys(config.windows.at(layer, head), context + 1);
+        }
+        for (int64_t head = 0; head < config.kv_heads; ++head) {
+          bytes += VisibleKeys(config.windows.KvHead(layer, head, config.group()), context + 1) *
+                   config.head_dim * 2 * value_bytes;
+        }
+      }
+      EXPECT_EQ(after.attention_products - before.attention_products, products) << context;
+      EXPECT_EQ(after.kv_bytes_read - before.kv_bytes_read, bytes) << context;
+      EXPECT_EQ(after.attention_products_full - before.attention_products_full,
+                config.layers * config.heads * (context + 1));
+    }
+  }
+}
+
+TEST(Engine, WithoutSinksTheMeasuredRatioOfADecodeStepIsTheAcr) {
+  ModelConfig config = TinyConfig();
+  config.windows =
+      WindowTable::FromJson(
+          {{"windows",
+            {{32, 64, 128, 256, 512, 1}, {7, 7, 7, 7, 7, 7}, {400, 300, 200, 100, 50, 25}}}},
+          config.layers, config.heads, "test")
+          .value();
+  const auto model = RandomModel(config, 2);
+  for (const int64_t context : {10, 100, 511}) {
+    const auto evaluator = Evaluator::Create(model, {}).value();
+    ASSERT_TRUE(evaluator->TimeDecode(context, 1).ok());
+    const EngineCounters counters = evaluator->counters();
+    EXPECT_DOUBLE_EQ(static_cast<double>(counters.attention_products) /
+                         static_cast<double>(counters.attention_products_full),
+                     config.windows.Acr(context + 1));
+  }
+}
+
+TEST(Evaluator, NamesIdsAndLengthsOutOfRange) {
+  const auto model = RandomModel(TinyConfig(), 2);
+  const auto evaluator = Evaluator::Create(model, {}).value();
+  const auto sink = [](int64_t, std::span<const float>) { return Status(); };
+  const std::vector<int32_t> bad = {1, 2, 97};
+  EXPECT_EQ(evaluator->Run(bad, sink).message(), "id at position 2: got 97, expected 0 to 96");
+  EXPECT_FALSE(evaluator->Run({}, sink).ok());
+  EXPECT_FALSE(evaluator->Run(RandomIds(513, 97, 1), sink).ok());
+  EXPECT_TRUE(evaluator->Run(RandomIds(512, 97, 1), sink).ok());
+}
+
+TEST(Engine, OptionsOutOfRangeAreRefusedByName) {
+  const auto model = RandomModel(TinyConfig(), 2);
+  const auto message = [&](auto change) {
+    EngineOptions options = SmallOptions();
+    change(options);
+    return Engine::Create(model, options).status().message();
+  };
+  EXPECT_EQ(message([](EngineOptions& o) { o.block_tokens = 24; }),
+            "block_tokens: got 24, expected 16 or 32");
+  EXPECT_EQ(message([](EngineOptions& o) { o.threads = -1; }),
+            "threads: got -1, expected 1 to 1024");
+  EXPECT_EQ(message([](EngineOptions& o) { o.max_chunk = 1000; }),
+            "max_chunk: got 1000, expected 1 to 96");
+  EXPECT_NE(message([](EngineOptions& o) { o.max_step_rows = 30; }).find("max_step_rows: got 30"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lookback

@@ -1,0 +1,199 @@
+// The forward pass over the paged cache: eviction, chunking, threads and cache types change
+// nothing.
+#include "engine/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+
+#include "engine/executor.h"
+#include "tests/support/random_model.h"
+#include "tests/support/support.h"
+
+namespace lookback {
+namespace {
+
+using testing::RandomIds;
+using testing::RandomModel;
+using testing::TinyConfig;
+
+constexpr int64_t kContext = 700;  // beyond the largest finite window (512) and a ragged block
+
+/// Runs one sequence through hand-made parts, so that a test can choose the kernels and what the
+/// cache keeps.
+class Runner {
+ public:
+  struct Options {
+    int64_t threads = 1;
+    int64_t chunk = 64;
+    int64_t block_tokens = 32;
+    kernels::Element kv = kernels::Element::kF32;
+    bool keep_everything = false;   ///< the cache evicts nothing
+    bool masked_attention = false;  ///< and attention scores every key, then masks
+  };
+
+  Runner(const LoadedModel& model, const Options& options)
+      : config_(model.config()), options_(options), kernels_(kernels::ReferenceKernels()) {
+    if (options.masked_attention) kernels_.attention = kernels::MaskedAttention;
+    weights_ = Weights::Load(*model.checkpoint).value();
+    threads_.emplace(options.threads);
+    ops_.emplace(kernels_, *threads_, MaxRoutingSources(config_));
+    workspace_.emplace(config_, options.chunk, options.chunk);
+    model_.emplace(config_, weights_, *ops_, *workspace_);
+    KvLayout layout =
+        KvLayout::For(config_, options.block_tokens, options.kv, options.keep_everything);
+    const int64_t blocks = WorstCaseBlocks(layout, kContext, kContext, options.chunk);
+    const int64_t bytes = blocks * layout.block_bytes();
+    cache_.emplace(std::move(layout), Buffer(bytes), 1);
+  }
+
+  /// Logits of every position, [ids][vocab].
+  std::vector<float> Run(std::span<const int32_t> ids) {
+    std::vector<float> all;
+    const int32_t slot = cache_->Open(std::ssize(ids), std::ssize(ids), options_.chunk);
+    EXPECT_GE(slot, 0);
+    for (size_t begin = 0; begin < ids.size();) {
+      const size_t count = std::min(ids.size() - begin, static_cast<size_t>(options_.chunk));
+      cache_->Reserve(slot, static_cast<int64_t>(count));
+      std::vector<int64_t> rows;
+      for (size_t i = 0; i < count; ++i) {
+        workspace_->ids[i] = ids[begin + i];
+        workspace_->row_sequence[i] = 0;
+        workspace_->position[i] = static_cast<int64_t>(begin + i);
+        rows.push_back(static_cast<int64_t>(i));
+      }
+      const kernels::BlockList* lists = cache_->lists(slot);
+      model_->Forward({static_cast<int64_t>(count),
+                       workspace_->ids,
+                       {&lists, 0, workspace_->row_sequence, workspace_->position}},
+                      cache_->pool());
+      const std::span<const float> logits = model_->Logits(rows);
+      all.insert(all.end(), logits.begin(), logits.end());
+      cache_->Commit(slot);
+      begin += count;
+    }
+    cache_->Close(slot);
+    EXPECT_EQ(cache_->blocks_held(), 0);
+    return all;
+  }
+
+ private:
+  const ModelConfig& config_;
+  Options options_;
+  kernels::KernelTable kernels_;
+  Weights weights_;
+  std::optional<ThreadPool> threads_;
+  std::optional<Ops> ops_;
+  std::optional<Workspace> workspace_;
+  std::optional<Model> model_;
+  std::optional<KvCache> cache_;
+};
+
+/// The first position whose logits differ in any bit, or −1.
+int64_t FirstDifference(const std::vector<float>& a, const std::vector<float>& b, int64_t vocab) {
+  if (a.size() != b.size()) return 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) return static_cast<int64_t>(i) / vocab;
+  }
+  return -1;
+}
+
+WindowTable Table(const ModelConfig& config, const std::vector<int32_t>& windows, int32_t sinks) {
+  Json rows = Json::array();
+  size_t next = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    Json row = Json::array();
+    for (int64_t head = 0; head < config.heads; ++head) {
+      const int32_t window = windows[next++ % windows.size()];
+      row.push_back(window == kFullWindow ? Json(nullptr) : Json(window));
+    }
+    rows.push_back(row);
+  }
+  const Json json = {{"windows", rows}, {"sinks", sinks}};
+  return WindowTable::FromJson(json, config.layers, config.heads, "test").value();
+}
+
+struct Case {
+  const char* name;
+  std::vector<int32_t> windows;  // dealt to the heads in turn
+  int32_t sinks;
+};
+
+class WindowedModel : public ::testing::TestWithParam<Case> {
+ protected:
+  static std::shared_ptr<const LoadedModel> Make(ResidualMode mode) {
+    ModelConfig config = TinyConfig(mode);
+    config.windows = Table(config, GetParam().windows, GetParam().sinks);
+    return RandomModel(config, 3);
+  }
+};
+
+TEST_P(WindowedModel, EvictionEqualsMaskingOverAFullCacheBitForBit) {
+  const auto model = Make(ResidualMode::kFullMh);
+  const int64_t vocab = model->config().vocab_size;
+  const std::vector<int32_t> ids = RandomIds(kContext, vocab, 5);
+  for (const int64_t block_tokens : {16, 32}) {
+    for (const kernels::Element kv : {kernels::Element::kF32, kernels::Element::kBF16}) {
+      Runner evicting(*model, {.block_tokens = block_tokens, .kv = kv});
+      Runner masking(*model, {.block_tokens = block_tokens,
+                              .kv = kv,
+                              .keep_everything = true,
+                              .masked_attention = true});
+      EXPECT_EQ(FirstDifference(evicting.Run(ids), masking.Run(ids), vocab), -1)
+          << block_tokens << " tokens a block, bf16: " << (kv == kernels::Element::kBF16);
+    }
+  }
+}
+
+TEST_P(WindowedModel, ChunksAndThreadsChangeNoBit) {
+  for (const ResidualMode mode : {ResidualMode::kFullMh, ResidualMode::kAdditive}) {
+    const auto model = Make(mode);
+    const int64_t vocab = model->config().vocab_size;
+    const std::vector<int32_t> ids = RandomIds(kContext, vocab, 7);
+    const std::vector<float> expected = Runner(*model, {.chunk = kContext}).Run(ids);
+    for (const int64_t chunk : {1, 3, 64}) {
+      for (const int64_t threads : {1, 2}) {
+        Runner runner(*model, {.threads = threads, .chunk = chunk});
+        EXPECT_EQ(FirstDifference(runner.Run(ids), expected, vocab), -1)
+            << "chunk " << chunk << ", threads " << threads;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, WindowedModel,
+                         ::testing::Values(Case{"W1", {1}, 0}, Case{"W7", {7}, 0},
+                                           Case{"W31", {31}, 0}, Case{"W32", {32}, 0},
+                                           Case{"W33", {33}, 0}, Case{"W512", {512}, 0},
+                                           Case{"Full", {kFullWindow}, 0},
+                                           Case{"MixInOneGroup", {1, 200, 33, 7, 512, 31}, 0},
+                                           Case{"MixWithFull", {7, kFullWindow, 64, 32, 1, 100}, 0},
+                                           Case{"Sinks1", {33}, 1}, Case{"Sinks5", {7, 64}, 5},
+                                           Case{"Sinks40", {1, 200, 33, 7, 512, 31}, 40},
+                                           Case{"Sinks40Full", {7, kFullWindow, 31}, 40}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Model, AWindowOfTheWholeContextEqualsNoWindow) {
+  ModelConfig config = TinyConfig();
+  const std::vector<int32_t> ids = RandomIds(200, config.vocab_size, 9);
+  const auto full = RandomModel(config, 3);
+  config.windows = Table(config, {200}, 0);
+  const auto windowed = RandomModel(config, 3);
+  EXPECT_EQ(FirstDifference(Runner(*full, {}).Run(ids), Runner(*windowed, {}).Run(ids),
+                            config.vocab_size),
+            -1);
+}
+
+TEST(Model, AWindowOfOneLessSeesOneKeyLess) {
+  ModelConfig config = TinyConfig();
+  const std::vector<int32_t> ids = RandomIds(64, config.vocab_size, 9);
+  config.windows = Table(config, {64}, 0);
+  const auto all = Runner(*RandomModel(config, 3), {}).Run(ids);
+  config.windows = Table(config, {63}, 0);
+  const auto less = Runner(*RandomModel(config, 3), {}).Run(ids);
+  EXPECT_EQ(FirstDifference(all, less, config.vocab_size), 63);
+}
+
+}  // namespace
+}  // namespace lookback
