@@ -114,6 +114,7 @@ class Server::Impl {
  public:
   explicit Impl(ServerOptions options) : quota_("lookback"), inference_(state_), control_(state_) {
     state_.options = std::move(options);
+    quota_.Resize(static_cast<size_t>(state_.options.transport_memory_bytes));
   }
   ~Impl();
 
