@@ -90,7 +90,7 @@ class Engine::Impl {
       const std::lock_guard lock(mutex_);
       if (draining_) return Status(StatusCode::kUnavailable, "the server is draining");
       if (waiting_ >= options().limits.max_queue) {
-        return Status(StatusCode::kResourceExhausted,
+        return Status(StatusCode::kBusy,
                       StrCat("queue: ", waiting_, " requests wait already, the limit is ",
                              options().limits.max_queue, "; try again later"));
       }
@@ -100,6 +100,7 @@ class Engine::Impl {
                                " is in use by a request that has not ended");
       }
       ++waiting_;
+      ++unpublished_;
       incoming_.push_back(std::move(request));
     }
     wake_.notify_one();
@@ -125,7 +126,7 @@ class Engine::Impl {
 
   bool WaitIdle(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    return idle_.wait_for(lock, timeout, [this] { return by_id_.empty(); });
+    return idle_.wait_for(lock, timeout, [this] { return unpublished_ == 0; });
   }
 
   EngineCounters counters() const {
@@ -176,11 +177,10 @@ class Engine::Impl {
         SampleAll(plan);
         Commit(plan);
       }
-      PublishAll();
-      TakeSnapshot();
+      EndStep();
     }
     CancelAll();
-    TakeSnapshot();
+    EndStep();
   }
 
   /// Waits until there is something to do. False once the engine stops.
@@ -215,10 +215,9 @@ class Engine::Impl {
       }
       scheduler_.Withdraw(*request);
       EndRequest(*request, *reason);
-      request->writer.Publish();
+      if (request->admitted == 0) withdrawn_.push_back(request);
       const std::lock_guard lock(mutex_);
       --waiting_;
-      by_id_.erase(request->params.request_id);
     }
   }
 
@@ -374,20 +373,31 @@ class Engine::Impl {
     }
   }
 
-  void PublishAll() {
-    bool any_done = false;
-    for (const std::shared_ptr<Request>& request : scheduler_.running()) {
-      request->writer.Publish();
-      any_done = any_done || request->writer.done();
-    }
-    if (!any_done) return;
+  /// Ids and reports first, then the news: whoever reads that a request has ended may use its id
+  /// again and finds it in no report.
+  void EndStep() {
+    int64_t ended = std::ssize(withdrawn_);
     {
       const std::lock_guard lock(mutex_);
+      const auto forget = [this](const Request& request) {
+        by_id_.erase(request.params.request_id);
+      };
+      for (const std::shared_ptr<Request>& request : withdrawn_) forget(*request);
       for (const std::shared_ptr<Request>& request : scheduler_.running()) {
-        if (request->writer.done()) by_id_.erase(request->params.request_id);
+        if (!request->writer.ending()) continue;
+        forget(*request);
+        ++ended;
       }
+      TakeSnapshot();
     }
+    for (const std::shared_ptr<Request>& request : withdrawn_) request->writer.Publish();
+    for (const std::shared_ptr<Request>& request : scheduler_.running()) request->writer.Publish();
+    if (ended == 0) return;
+    withdrawn_.clear();
     scheduler_.ForgetFinished();
+    const std::lock_guard lock(mutex_);
+    unpublished_ -= ended;
+    if (unpublished_ == 0) idle_.notify_all();
   }
 
   void CancelAll() {
@@ -398,11 +408,10 @@ class Engine::Impl {
       incoming_.clear();
     }
     EndCancelled(Clock::now());
-    PublishAll();
   }
 
+  /// Callers hold mutex_.
   void TakeSnapshot() {
-    const std::lock_guard lock(mutex_);
     counters_ = executor_->counters();
     counters_.prompt_tokens = prompt_tokens_;
     counters_.generated_tokens = generated_tokens_;
@@ -412,7 +421,6 @@ class Engine::Impl {
     load_.kv_blocks_promised = executor_->cache().blocks_promised();
     load_.kv_blocks_total = executor_->cache().blocks_total();
     load_.steps = counters_.steps;
-    if (by_id_.empty()) idle_.notify_all();
   }
 
   const std::shared_ptr<const LoadedModel> model_;
@@ -428,6 +436,7 @@ class Engine::Impl {
   std::string certain_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
+  std::vector<std::shared_ptr<Request>> withdrawn_;  ///< ended in the queue, not yet published
 
   // Shared, under mutex_.
   mutable std::mutex mutex_;
@@ -436,6 +445,7 @@ class Engine::Impl {
   std::vector<std::shared_ptr<Request>> incoming_;
   std::unordered_map<std::string, std::shared_ptr<Request>> by_id_;  ///< not ended yet
   int64_t waiting_ = 0;
+  int64_t unpublished_ = 0;  ///< requests whose end no reader has been told
   bool attention_ = false;
   bool draining_ = false;
   bool stopping_ = false;

@@ -17,7 +17,8 @@ enum class StatusCode {
   kOk,
   kInvalidArgument,     ///< bad input: file, request or flag
   kNotFound,            ///< a named thing does not exist
-  kResourceExhausted,   ///< no room now (queue, KV pool) or ever (larger than the pool)
+  kResourceExhausted,   ///< no room, ever (larger than the pool)
+  kBusy,                ///< no room now (the queue is full): trying again later helps
   kFailedPrecondition,  ///< the call does not fit the state (a model without tokenizer, say)
   kUnavailable,         ///< draining or not ready
   kCancelled,

@@ -45,7 +45,9 @@ class StreamWriter {
   /// Does nothing if no token, finish or end is staged.
   void Publish();
 
-  /// True once SetDone() has been published.
+  /// True once SetDone() has been called.
+  bool ending() const { return done_ || staged_.done; }
+  /// True once that has been published.
   bool done() const { return done_; }
   const std::shared_ptr<RequestStream>& stream() const { return stream_; }
 

@@ -86,17 +86,12 @@ Status GenerationCall::Submit(Generation generation, bool from_text) {
 }
 
 void GenerationCall::Fail(const Status& status) {
-  AddRetryHint(status);
+  if (status.code() == StatusCode::kBusy) {
+    context_.AddTrailingMetadata("retry-after-ms", std::to_string(kRetryAfterMs));
+  }
   const grpc::Status answer = ToGrpcStatus(status);
   MarkFinished(answer);
   FinishCall(answer);
-}
-
-void GenerationCall::AddRetryHint(const Status& status) {
-  // Only where waiting helps: a request that is larger than the KV pool will never fit.
-  const bool queue_full =
-      status.code() == StatusCode::kResourceExhausted && status.message().starts_with("queue:");
-  if (queue_full) context_.AddTrailingMetadata("retry-after-ms", std::to_string(kRetryAfterMs));
 }
 
 void GenerationCall::Run() {

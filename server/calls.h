@@ -50,7 +50,6 @@ class GenerationCall : public PumpTarget, public std::enable_shared_from_this<Ge
   grpc::Status FinalStatus() const;
   /// Marks the end, gives the request id back and logs. Call just before the finish.
   void MarkFinished(const grpc::Status& status);
-  void AddRetryHint(const Status& status);
 
   ServingState& state_;
   grpc::CallbackServerContext& context_;

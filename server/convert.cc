@@ -22,6 +22,7 @@ grpc::StatusCode ToGrpcCode(StatusCode code) {
     case StatusCode::kNotFound:
       return grpc::StatusCode::NOT_FOUND;
     case StatusCode::kResourceExhausted:
+    case StatusCode::kBusy:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case StatusCode::kFailedPrecondition:
       return grpc::StatusCode::FAILED_PRECONDITION;

@@ -34,7 +34,7 @@ struct ClientFlags {
   ClientTarget target;
   bool json = false;
   ClientGenerateFlags generate;
-  ClientGenerateFlags score;  // its prompt and top_logprobs alone
+  GenerateFlags score;  // its prompt and top_logprobs alone
   std::string text;
   std::vector<int32_t> ids;
   bool special = true;
@@ -72,9 +72,10 @@ Status Show(const ClientFlags& flags,
 }
 
 Status Score(const ClientFlags& flags) {
+  LOOKBACK_ASSIGN_OR_RETURN(const GenerateRequest asked, flags.score.Resolve());
   v1::ScoreRequest request;
-  LOOKBACK_RETURN_IF_ERROR(SetPrompt(flags.score.prompt, flags.score.ids, request));
-  if (flags.score.top_logprobs) request.set_top_logprobs(*flags.score.top_logprobs);
+  SetPrompt(flags.score.prompt, asked.prompt_ids, request);
+  if (asked.top_logprobs) request.set_top_logprobs(*asked.top_logprobs);
   v1::ScoreResponse response;
   LOOKBACK_RETURN_IF_ERROR(
       (Call<v1::Inference>(flags, &v1::Inference::Stub::Score, request, response)));
@@ -241,8 +242,9 @@ void AddInferenceCommands(CLI::App& client, const std::shared_ptr<ClientFlags>& 
   CLI::App* score =
       AddAction(client, flags, exit_code, "score", "Log-probabilities of a given text", &Score);
   score->add_option("--prompt", flags->score.prompt, "Text");
-  score->add_option("--ids", flags->score.ids, "Token ids, comma-separated")->delimiter(',');
-  score->add_option("--top-logprobs", flags->score.top_logprobs, "Alternatives a token");
+  score->add_option("--ids", flags->score.request.prompt_ids, "Token ids, comma-separated")
+      ->delimiter(',');
+  score->add_option("--top-logprobs", flags->score.request.top_logprobs, "Alternatives a token");
   CLI::App* tokenize =
       AddAction(client, flags, exit_code, "tokenize", "Text to token ids", &TokenizeText);
   tokenize->add_option("--text,TEXT", flags->text, "Text")->required();

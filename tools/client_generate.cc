@@ -1,9 +1,7 @@
 #include "tools/client_generate.h"
 
-#include <charconv>
 #include <cstdio>
 #include <map>
-#include <optional>
 
 namespace lookback::tools {
 namespace {
@@ -14,50 +12,33 @@ double MillisecondsSince(steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(steady_clock::now() - begin).count();
 }
 
-Status AddLogitBias(const std::string& item, v1::Sampling& sampling) {
-  const size_t equals = std::min(item.find('='), item.size());
-  const char* const middle = item.data() + equals;
-  const char* const end = item.data() + item.size();
-  int32_t id = 0;
-  double bias = 0.0;
-  const auto left = std::from_chars(item.data(), middle, id);
-  const auto right =
-      middle == end ? std::from_chars(end, end, bias) : std::from_chars(middle + 1, end, bias);
-  if (left.ec != std::errc() || left.ptr != middle || right.ec != std::errc() || right.ptr != end) {
-    return Mismatch("--logit-bias", Quoted(item), "ID=BIAS");
-  }
-  (*sampling.mutable_logit_bias())[id] = bias;
-  return {};
-}
-
 Result<v1::GenerateRequest> MakeRequest(const ClientGenerateFlags& flags) {
+  LOOKBACK_ASSIGN_OR_RETURN(const GenerateRequest asked, flags.generate.Resolve());
   v1::GenerateRequest request;
-  LOOKBACK_RETURN_IF_ERROR(SetPrompt(flags.prompt, flags.ids, request));
-  request.set_request_id(flags.request_id);
+  SetPrompt(flags.generate.prompt, asked.prompt_ids, request);
+  request.set_request_id(asked.request_id);
   request.set_model(flags.model);
   v1::Sampling& sampling = *request.mutable_sampling();
-  if (flags.temperature) sampling.set_temperature(*flags.temperature);
-  if (flags.top_k) sampling.set_top_k(*flags.top_k);
-  if (flags.top_p) sampling.set_top_p(*flags.top_p);
-  if (flags.min_p) sampling.set_min_p(*flags.min_p);
-  if (flags.typical_p) sampling.set_typical_p(*flags.typical_p);
-  if (flags.seed) sampling.set_seed(*flags.seed);
-  if (flags.repetition_penalty) sampling.set_repetition_penalty(*flags.repetition_penalty);
-  if (flags.presence_penalty) sampling.set_presence_penalty(*flags.presence_penalty);
-  if (flags.frequency_penalty) sampling.set_frequency_penalty(*flags.frequency_penalty);
-  for (const std::string& item : flags.logit_bias) {
-    LOOKBACK_RETURN_IF_ERROR(AddLogitBias(item, sampling));
-  }
-  if (flags.n) request.set_n(*flags.n);
-  if (flags.max_new_tokens) request.set_max_new_tokens(*flags.max_new_tokens);
-  if (flags.min_new_tokens) request.set_min_new_tokens(*flags.min_new_tokens);
-  request.mutable_stop()->Add(flags.stop.begin(), flags.stop.end());
-  request.mutable_stop_token_ids()->Add(flags.stop_ids.begin(), flags.stop_ids.end());
-  request.set_ignore_eos(flags.ignore_eos);
-  request.set_include_stop(flags.include_stop);
-  request.set_logprobs(flags.logprobs);
-  if (flags.top_logprobs) request.set_top_logprobs(*flags.top_logprobs);
-  if (flags.prompt_logprobs) request.set_prompt_logprobs(*flags.prompt_logprobs);
+  if (asked.temperature) sampling.set_temperature(*asked.temperature);
+  if (asked.top_k) sampling.set_top_k(*asked.top_k);
+  if (asked.top_p) sampling.set_top_p(*asked.top_p);
+  if (asked.min_p) sampling.set_min_p(*asked.min_p);
+  if (asked.typical_p) sampling.set_typical_p(*asked.typical_p);
+  if (asked.seed) sampling.set_seed(*asked.seed);
+  if (asked.repetition_penalty) sampling.set_repetition_penalty(*asked.repetition_penalty);
+  if (asked.presence_penalty) sampling.set_presence_penalty(*asked.presence_penalty);
+  if (asked.frequency_penalty) sampling.set_frequency_penalty(*asked.frequency_penalty);
+  for (const auto& [id, bias] : asked.logit_bias) (*sampling.mutable_logit_bias())[id] = bias;
+  if (asked.n) request.set_n(*asked.n);
+  if (asked.max_new_tokens) request.set_max_new_tokens(*asked.max_new_tokens);
+  if (asked.min_new_tokens) request.set_min_new_tokens(*asked.min_new_tokens);
+  request.mutable_stop()->Add(asked.stop.begin(), asked.stop.end());
+  request.mutable_stop_token_ids()->Add(asked.stop_token_ids.begin(), asked.stop_token_ids.end());
+  request.set_ignore_eos(asked.ignore_eos);
+  request.set_include_stop(asked.include_stop);
+  request.set_logprobs(asked.logprobs);
+  if (asked.top_logprobs) request.set_top_logprobs(*asked.top_logprobs);
+  if (asked.prompt_logprobs) request.set_prompt_logprobs(*asked.prompt_logprobs);
   request.set_echo(flags.echo);
   return request;
 }
@@ -72,7 +53,7 @@ class StreamPrinter {
     if (message.token_ids_size() > 0 && first_ms_ < 0) first_ms_ = MillisecondsSince(begin_);
     std::string& kept = later_[message.index()];
     std::string piece;
-    if (flags_.print_ids) {
+    if (flags_.generate.print_ids) {
       bool& begun = begun_[message.index()];
       for (const int32_t id : message.token_ids()) {
         piece += StrCat(begun ? "," : "", id);
@@ -147,41 +128,23 @@ Status GenerateJson(const ClientTarget& target, const v1::GenerateRequest& reque
 }  // namespace
 
 void AddClientGenerateFlags(CLI::App& command, ClientGenerateFlags& flags) {
-  command.add_option("--prompt", flags.prompt, "Text to continue");
-  command.add_option("--ids", flags.ids, "Token ids to continue, comma-separated")->delimiter(',');
-  command.add_option("--request-id", flags.request_id, "Name for abort and logs; default: drawn");
+  AddGenerateFlags(command, flags.generate);
+  GenerateRequest& request = flags.generate.request;
+  command.add_option("--request-id", request.request_id,
+                     "Name for abort and logs (default: drawn)");
   command.add_option("--model", flags.model, "Refuse to be served by another model");
-  command.add_option("--max-new-tokens", flags.max_new_tokens, "Tokens to generate at most");
-  command.add_option("--min-new-tokens", flags.min_new_tokens, "Tokens before any stop counts");
-  command.add_option("-n", flags.n, "Choices from one prompt");
-  command.add_option("--temperature", flags.temperature, "0 = greedy");
-  command.add_option("--top-k", flags.top_k, "Keep the k likeliest; 0 = off");
-  command.add_option("--top-p", flags.top_p, "Keep the likeliest that sum to p");
-  command.add_option("--min-p", flags.min_p, "Drop what is less likely than p times the likeliest");
-  command.add_option("--typical-p", flags.typical_p, "Locally typical sampling");
-  command.add_option("--repetition-penalty", flags.repetition_penalty,
-                     "Over prompt and output; 1 = off");
-  command.add_option("--presence-penalty", flags.presence_penalty, "Over the output; 0 = off");
-  command.add_option("--frequency-penalty", flags.frequency_penalty, "Over the output; 0 = off");
-  command.add_option("--logit-bias", flags.logit_bias, "ID=BIAS (repeatable)")
-      ->allow_extra_args(false);
-  command.add_option("--seed", flags.seed, "Seed of the random numbers; default: drawn");
-  command.add_option("--stop", flags.stop, "Stop text (repeatable)")->allow_extra_args(false);
-  command.add_option("--stop-id", flags.stop_ids, "Stop id (repeatable)")->allow_extra_args(false);
-  command.add_flag("--ignore-eos", flags.ignore_eos, "Go on after the end-of-text token");
-  command.add_flag("--include-stop", flags.include_stop, "Keep the matched stop in the text");
-  command.add_flag("--logprobs", flags.logprobs, "Log-probability of every token (see --json)");
-  command.add_option("--top-logprobs", flags.top_logprobs, "And of the so many likeliest");
-  command.add_option("--prompt-logprobs", flags.prompt_logprobs, "The same of the prompt's tokens");
+  command.add_option("-n", request.n, "Choices from one prompt");
+  command.add_flag("--logprobs", request.logprobs, "Log-probability of every token (see --json)");
+  command.add_option("--top-logprobs", request.top_logprobs, "And of the so many likeliest");
+  command.add_option("--prompt-logprobs", request.prompt_logprobs,
+                     "The same of the prompt's tokens");
   command.add_flag("--echo", flags.echo, "Begin with the prompt");
-  command.add_flag("--print-ids", flags.print_ids, "Print ids, comma-separated, instead of text");
-  command.add_flag("--stats", flags.stats, "Time to first token, rate and KV bytes on stderr");
 }
 
 Status RunClientGenerate(const ClientTarget& target, const ClientGenerateFlags& flags, bool json) {
   LOOKBACK_ASSIGN_OR_RETURN(const v1::GenerateRequest request, MakeRequest(flags));
   if (json) return GenerateJson(target, request);
-  StreamPrinter printer(flags, flags.n.value_or(1));
+  StreamPrinter printer(flags, flags.generate.request.n.value_or(1));
   const Status status = StreamGeneration(
       target, request, [&printer](const v1::GenerateResponse& message) { printer.Add(message); });
   if (!status.ok()) {
@@ -189,7 +152,7 @@ Status RunClientGenerate(const ClientTarget& target, const ClientGenerateFlags& 
     return status;
   }
   printer.End();
-  if (flags.stats) printer.PrintStats();
+  if (flags.generate.stats) printer.PrintStats();
   return {};
 }
 

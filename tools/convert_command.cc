@@ -73,8 +73,8 @@ void AddConvert(CLI::App& app, int& exit_code) {
   command->add_flag("--quiet", flags->quiet, "No progress");
   command->footer(
       "Examples:\n"
-      "  lookback convert tools/demo -o demo.lookback\n"
-      "  lookback convert Qwen3-0.6B -o qwen3.lookback --weights bf16 --windows 1024 --sinks 4");
+      "  lookback convert tools/demo -o demo.safetensors\n"
+      "  lookback convert Qwen3-0.6B -o qwen3.safetensors --weights bf16 --windows 1024 --sinks 4");
   command->callback([flags, &exit_code] { exit_code = RunConvert(*flags); });
 }
 

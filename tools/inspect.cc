@@ -207,8 +207,8 @@ void AddInspect(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{1}, kMaxContext));
   command->footer(
       "Examples:\n"
-      "  lookback inspect demo.lookback\n"
-      "  lookback inspect demo.lookback --json --context 4096");
+      "  lookback inspect demo.safetensors\n"
+      "  lookback inspect demo.safetensors --json --context 4096");
   command->callback([flags, &exit_code] {
     const Result<std::string> report =
         InspectReport(flags->path, flags->json, flags->context, IsColourTerminal(STDOUT_FILENO));

@@ -164,8 +164,8 @@ void AddWindows(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{1}, kMaxContext));
   command->footer(
       "Examples:\n"
-      "  lookback windows demo.lookback --context 4096\n"
-      "  lookback windows demo.lookback --json > windows.json");
+      "  lookback windows demo.safetensors --context 4096\n"
+      "  lookback windows demo.safetensors --json > windows.json");
   command->callback([flags, &exit_code] {
     const Result<std::string> report =
         WindowsReport(flags->path, flags->json, flags->context, IsColourTerminal(STDOUT_FILENO));

@@ -1,30 +1,9 @@
-// A decode step allocates nothing: counted through the global operator new.
+// A decode step allocates nothing: counted in the global operator new.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "engine/engine.h"
+#include "tests/support/allocations.h"
 #include "tests/support/random_model.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* Count(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-}  // namespace
-
-void* operator new(size_t bytes) { return Count(bytes); }
-void* operator new[](size_t bytes) { return Count(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lookback {
 namespace {
@@ -57,9 +36,9 @@ TEST(Engine, ADecodeStepAllocatesNothing) {
       streams[i]->WaitAndTake(batches[i]);
       taken += std::ssize(batches[i].tokens);
     }
-    if (taken < 3 * 60) before = allocations.load();  // buffers have reached their size by then
+    if (taken < 3 * 60) before = testing::Allocations();  // buffers have reached their size by then
   }
-  const int64_t after = allocations.load();
+  const int64_t after = testing::Allocations();
   EXPECT_EQ(after - before, 0) << "allocations in about 240 steps";
   EXPECT_GT(before, 0);
 }

@@ -1,40 +1,15 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <thread>
 
 #include "engine/sampler.h"
 #include "engine/stop_matcher.h"
 #include "engine/stream_writer.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "tests/support/allocations.h"
 #include "tests/support/support.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-// Not inlined: GCC 12 would take the pair of them for a mismatch. Every form is replaced, for
-// AddressSanitizer checks that memory goes back the way it came.
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  ++allocations;
-  return std::malloc(bytes);
-}
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  void* memory = operator new(bytes, std::nothrow);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t /*bytes*/) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept {
-  std::free(memory);
-}
 
 namespace lookback {
 namespace {
@@ -215,7 +190,7 @@ TEST(StreamTest, ATokensWholeWayAllocatesNothingInTheSteadyState) {
   certain.reserve(1024);
   int64_t before = 0;
   for (int64_t step = 0; step < 400; ++step) {
-    if (step == 10) before = allocations;
+    if (step == 10) before = testing::Allocations();
     top.clear();
     text.clear();
     certain.clear();
@@ -226,7 +201,7 @@ TEST(StreamTest, ATokensWholeWayAllocatesNothingInTheSteadyState) {
     writer.Publish();
     ASSERT_TRUE(stream->Take(batch));
   }
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(testing::Allocations() - before, 0);
 }
 
 }  // namespace

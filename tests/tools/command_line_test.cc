@@ -42,7 +42,7 @@ int64_t Lines(const std::string& text) { return std::count(text.begin(), text.en
 
 TEST(CommandLine, ConvertsInspectsAndDrawsTheDemo) {
   const TempDir dir;
-  const std::string file = dir / "demo.lookback";
+  const std::string file = dir / "demo.safetensors";
   const Outcome converted = Lookback({"convert", testing::DemoDir(), "-o", file});
   EXPECT_EQ(converted.code, 0) << converted.err;
   EXPECT_EQ(converted.out, "");
