@@ -91,8 +91,9 @@ Result<TokenizerInfo> TokenizerInfo::FromJson(const Json& json) {
   LOOKBACK_ASSIGN_OR_RETURN(info.bos_id, ReadId(object, "bos_id"));
   LOOKBACK_ASSIGN_OR_RETURN(info.eos_id, ReadId(object, "eos_id"));
   LOOKBACK_ASSIGN_OR_RETURN(info.chat_template, object.String("chat_template", ""));
-  if (!info.kind.empty() && info.kind != "sentencepiece") {
-    return Mismatch("kind in metadata tokenizer", Quoted(info.kind), "\"sentencepiece\"");
+  if (!info.kind.empty() && info.kind != "sentencepiece" && info.kind != "bpe") {
+    return Mismatch("kind in metadata tokenizer", Quoted(info.kind),
+                    "\"sentencepiece\" or \"bpe\"");
   }
   if (info.add_bos && !info.bos_id) {
     return Mismatch("bos_id in metadata tokenizer", "nothing", "an id, as add_bos is true");

@@ -19,7 +19,7 @@ inline constexpr int64_t kTensorAlignment = 64;
 
 /// What the file says of its tokenizer (metadata `tokenizer`).
 struct TokenizerInfo {
-  std::string kind;  ///< "sentencepiece", "" where the file carries none
+  std::string kind;  ///< "sentencepiece", "bpe", "" where the file carries none
   bool add_bos = false;
   bool add_eos = false;
   std::optional<int32_t> bos_id;

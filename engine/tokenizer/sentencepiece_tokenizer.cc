@@ -1,6 +1,7 @@
 #include <sentencepiece_processor.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   Result<std::vector<int32_t>> Encode(std::string_view text, bool special) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(pieces_.size()); }
   std::string Piece(int32_t id) const override;
+  std::optional<int32_t> FindPiece(std::string_view piece) const override;
   void DecodeNext(DecodeState& state, int32_t id, bool skip_special,
                   std::string& out) const override;
   void DecodeFlush(DecodeState& state, std::string& out) const override;
@@ -132,6 +134,13 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
 std::string SentencePieceTokenizer::Piece(int32_t id) const {
   if (id < 0 || id >= vocab_size()) return "";
   return processor_.IdToPiece(id);
+}
+
+std::optional<int32_t> SentencePieceTokenizer::FindPiece(std::string_view piece) const {
+  for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+    if (processor_.IdToPiece(id) == piece) return id;
+  }
+  return std::nullopt;
 }
 
 // Control symbols are never shown, so skip_special changes nothing; between the bytes of one

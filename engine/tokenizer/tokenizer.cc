@@ -1,32 +1,19 @@
 #include "engine/tokenizer/tokenizer.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "engine/json.h"
+#include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_model.h"
+#include "engine/tokenizer/tokenizer_files.h"
 
 namespace lookback {
 namespace {
 
 namespace fs = std::filesystem;
-
-Result<std::string> ReadModelFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in) return IoError("open", path, errno);
-  const std::streamoff size = in.tellg();
-  if (size < 0 || size > kMaxTokenizerModelBytes) {
-    return Mismatch(path, StrCat(size, " bytes"),
-                    StrCat("a tokenizer.model of at most ", kMaxTokenizerModelBytes));
-  }
-  std::string bytes(static_cast<size_t>(size), '\0');
-  in.seekg(0);
-  if (!in.read(bytes.data(), size)) return IoError("read", path, EIO);
-  return bytes;
-}
 
 // A safetensors file begins with the length of its JSON header; a SentencePiece model does not.
 bool LooksLikeSafetensors(const std::string& path) {
@@ -36,30 +23,54 @@ bool LooksLikeSafetensors(const std::string& path) {
   return in.read(head, sizeof head) && head[8] == '{' && head[7] == 0 && head[6] == 0;
 }
 
-Result<std::unique_ptr<Tokenizer>> OpenModelFile(const std::string& path,
-                                                 const std::optional<Json>& config,
-                                                 TokenizerInfo* info) {
-  LOOKBACK_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path));
-  auto read = ReadSentencePieceInfo(bytes, config ? &*config : nullptr);
-  if (!read.ok()) return std::move(read).status().WithPrefix(path);
-  auto tokenizer = MakeSentencePieceTokenizer(bytes, *read);
-  if (!tokenizer.ok()) return std::move(tokenizer).status().WithPrefix(path);
-  if (info != nullptr) *info = *std::move(read);
-  return tokenizer;
+Result<std::unique_ptr<Tokenizer>> OpenSentencePiece(const std::string& bytes, const Json* config,
+                                                     TokenizerInfo& info) {
+  LOOKBACK_ASSIGN_OR_RETURN(info, ReadSentencePieceInfo(bytes, config));
+  return MakeSentencePieceTokenizer(bytes, info);
 }
 
-Result<std::unique_ptr<Tokenizer>> OpenFolder(const std::string& path, TokenizerInfo* info) {
-  const std::string model = (fs::path(path) / "tokenizer.model").string();
-  const std::string config_path = (fs::path(path) / "tokenizer_config.json").string();
-  std::error_code ignored;
-  if (!fs::exists(model, ignored)) {
-    return Status(StatusCode::kNotFound, StrCat(path, ": got no tokenizer.model, expected one"));
+Result<std::unique_ptr<Tokenizer>> OpenBpe(TokenizerJson json, const Json* config,
+                                           TokenizerInfo& info) {
+  LOOKBACK_ASSIGN_OR_RETURN(info, ReadBpeInfo(json, config));
+  return BuildBpeTokenizer(std::move(json), info);
+}
+
+Result<std::unique_ptr<Tokenizer>> OpenFolder(const std::string& path, TokenizerInfo& info) {
+  LOOKBACK_ASSIGN_OR_RETURN(TokenizerFiles files, FindTokenizerFiles(path));
+  if (files.kind.empty()) {
+    return Status(StatusCode::kNotFound,
+                  StrCat(path,
+                         ": got no tokenizer.json, tokenizer.model or vocab.json with "
+                         "merges.txt, expected one"));
   }
+  const std::string config_path = (fs::path(path) / "tokenizer_config.json").string();
   std::optional<Json> config;
+  std::error_code ignored;
   if (fs::exists(config_path, ignored)) {
     LOOKBACK_ASSIGN_OR_RETURN(config, ReadJsonFile(config_path));
   }
-  return OpenModelFile(model, config, info);
+  const Json* settings = config ? &*config : nullptr;
+  auto tokenizer = files.json ? OpenBpe(*std::move(files.json), settings, info)
+                              : OpenSentencePiece(files.bytes, settings, info);
+  if (!tokenizer.ok()) return std::move(tokenizer).status().WithPrefix(files.path);
+  return tokenizer;
+}
+
+// A tokenizer.json is a JSON object; a SentencePiece model does not begin with a brace.
+Result<std::unique_ptr<Tokenizer>> OpenFile(const std::string& path, TokenizerInfo& info) {
+  LOOKBACK_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path, kMaxTokenizerModelBytes));
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  const bool json = path.ends_with(".json") || (first != std::string::npos && bytes[first] == '{');
+  Result<std::unique_ptr<Tokenizer>> tokenizer = std::unique_ptr<Tokenizer>();
+  if (json) {
+    TokenizerJsonResult read = ParseTokenizerJson(bytes);
+    if (!read.parsed.ok()) return std::move(read.parsed).status().WithPrefix(path);
+    tokenizer = OpenBpe(*std::move(read.parsed), nullptr, info);
+  } else {
+    tokenizer = OpenSentencePiece(bytes, nullptr, info);
+  }
+  if (!tokenizer.ok()) return std::move(tokenizer).status().WithPrefix(path);
+  return tokenizer;
 }
 
 }  // namespace
@@ -85,11 +96,9 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Checkpoint& checkpoint) {
   const std::string_view bytes = checkpoint.tokenizer_bytes();
   if (bytes.empty()) return std::unique_ptr<Tokenizer>();
   const TokenizerInfo& info = checkpoint.tokenizer();
-  if (info.kind != "sentencepiece") {
-    return Status(StatusCode::kFailedPrecondition, StrCat("tokenizer: got kind ", Quoted(info.kind),
-                                                          ", expected \"sentencepiece\""));
-  }
-  LOOKBACK_ASSIGN_OR_RETURN(auto tokenizer, MakeSentencePieceTokenizer(bytes, info));
+  LOOKBACK_ASSIGN_OR_RETURN(auto tokenizer, info.kind == "bpe"
+                                                ? MakeBpeTokenizer(bytes, info)
+                                                : MakeSentencePieceTokenizer(bytes, info));
   if (tokenizer->vocab_size() > checkpoint.config().vocab_size) {
     return Mismatch("lookback.tokenizer", StrCat(tokenizer->vocab_size(), " pieces"),
                     StrCat("at most ", checkpoint.config().vocab_size, " (vocab_size)"));
@@ -98,10 +107,12 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Checkpoint& checkpoint) {
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path, TokenizerInfo* info) {
+  TokenizerInfo read;
+  TokenizerInfo& filled = info != nullptr ? *info : read;
   std::error_code error;
-  if (fs::is_directory(path, error)) return OpenFolder(path, info);
+  if (fs::is_directory(path, error)) return OpenFolder(path, filled);
   if (!fs::exists(path, error)) return IoError("open", path, ENOENT);
-  if (!LooksLikeSafetensors(path)) return OpenModelFile(path, std::nullopt, info);
+  if (!LooksLikeSafetensors(path)) return OpenFile(path, filled);
   LOOKBACK_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(path));
   auto tokenizer = LoadTokenizer(*checkpoint);
   if (!tokenizer.ok()) return std::move(tokenizer).status().WithPrefix(path);
@@ -109,7 +120,7 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path, Tokeni
     return Status(StatusCode::kFailedPrecondition,
                   StrCat(path, ": got a file without tokenizer, expected one with"));
   }
-  if (info != nullptr) *info = checkpoint->tokenizer();
+  filled = checkpoint->tokenizer();
   return tokenizer;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,8 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   /// The piece as the vocabulary spells it, for people.
   virtual std::string Piece(int32_t id) const = 0;
+  /// The id whose Piece is `piece`, in time linear in the vocabulary.
+  virtual std::optional<int32_t> FindPiece(std::string_view piece) const = 0;
 
   /// Appends to `out` all that the new id makes certain: everything that later ids cannot change.
   /// Holds back only a proper prefix of a well-formed UTF-8 sequence (at most 3 bytes).
@@ -58,15 +61,22 @@ class Tokenizer {
 };
 
 /// The tokenizer that a lookback file carries, or null where it carries none.
-/// FailedPrecondition if this build was made without its library.
+/// FailedPrecondition if this build was made without the library that its kind needs.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Checkpoint& checkpoint);
 
 /// A tokenizer from the bytes of a tokenizer.model; `info` says what to add around a text.
 Result<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(std::string_view model_bytes,
                                                               const TokenizerInfo& info);
 
-/// A tokenizer from a file (tokenizer.model, a lookback file) or from a folder that holds one,
-/// with the folder's tokenizer_config.json where there is one. Fills `info` if not null.
+/// A byte-level BPE tokenizer from the bytes of a tokenizer.json, whose post-processor says what to
+/// add around a text; the ids of `info` must be of its vocabulary. InvalidArgument if the file is
+/// malformed or has a component that we do not reproduce, which is named.
+Result<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(std::string_view tokenizer_json,
+                                                    const TokenizerInfo& info);
+
+/// A tokenizer from a file (tokenizer.model, tokenizer.json, a lookback file) or from a folder that
+/// holds one (tokenizer_files.h says which), with the folder's tokenizer_config.json where there is
+/// one. Fills `info` if not null.
 Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path,
                                                  TokenizerInfo* info = nullptr);
 

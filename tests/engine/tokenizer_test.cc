@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <sstream>
 
 #include "engine/json.h"
 #include "engine/tokenizer/sentencepiece_model.h"
@@ -17,13 +16,6 @@ using testing::ReadFile;
 
 std::string ModelPath(const std::string& name) {
   return GoldenPath("tokenizers/" + name + "/tokenizer.model");
-}
-
-std::vector<Json> ReadLines(const std::string& name, const std::string& file) {
-  std::istringstream in(ReadFile(GoldenPath("tokenizers/" + name + "/" + file)));
-  std::vector<Json> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
-  return lines;
 }
 
 TEST(SentencePieceInfoTest, WithoutAConfigBosIsAddedWhereTheModelHasOne) {
@@ -124,56 +116,6 @@ class TokenizerTest : public ::testing::TestWithParam<const char*> {
   TokenizerInfo info_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
-
-TEST_P(TokenizerTest, EqualsTheLibraryOnEveryGolden) {
-  int lines = 0;
-  for (const Json& line : ReadLines(GetParam(), "golden.jsonl")) {
-    const auto text = line["text"].get<std::string>();
-    const auto ids = line["ids"].get<std::vector<int32_t>>();
-    const auto special = line["ids_special"].get<std::vector<int32_t>>();
-    SCOPED_TRACE(line.dump().substr(0, 300));
-    const auto encoded = tokenizer_->Encode(text, false);
-    ASSERT_TRUE(encoded.ok()) << encoded.status().message();
-    ASSERT_EQ(*encoded, ids);
-    ASSERT_EQ(*tokenizer_->Encode(text, true), special);
-    ASSERT_EQ(tokenizer_->Decode(ids, false), line["decoded"].get<std::string>());
-    ASSERT_EQ(tokenizer_->Decode(special, true), line["decoded_skip_special"].get<std::string>());
-    ++lines;
-  }
-  EXPECT_GT(lines, 400);
-}
-
-TEST_P(TokenizerTest, StreamsThePiecesOfEveryGolden) {
-  int lines = 0, after_prompt = 0;
-  for (const Json& line : ReadLines(GetParam(), "stream.jsonl")) {
-    SCOPED_TRACE(line.dump().substr(0, 300));
-    const auto ids = line["ids"].get<std::vector<int32_t>>();
-    for (const bool skip_special : {false, true}) {
-      const Json& pieces = line[skip_special ? "pieces_skip_special" : "pieces"];
-      DecodeState state;
-      std::string out;
-      if (line.contains("prompt_ids")) {
-        for (const Json& id : line["prompt_ids"]) {
-          tokenizer_->DecodeNext(state, id.get<int32_t>(), skip_special, out);
-        }
-        ++after_prompt;
-      }
-      ASSERT_EQ(pieces.size(), ids.size() + 1);
-      for (size_t i = 0; i <= ids.size(); ++i) {
-        out.clear();
-        if (i < ids.size()) {
-          tokenizer_->DecodeNext(state, ids[i], skip_special, out);
-        } else {
-          tokenizer_->DecodeFlush(state, out);
-        }
-        ASSERT_EQ(out, pieces[i].get<std::string>()) << "piece " << i;
-      }
-    }
-    ++lines;
-  }
-  EXPECT_GT(lines, 20);
-  EXPECT_GT(after_prompt, 0);
-}
 
 TEST_P(TokenizerTest, HoldsBackAtMostThreeBytesWhateverTheIds) {
   std::mt19937 random(3);
