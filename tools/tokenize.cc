@@ -134,8 +134,9 @@ void AddOne(CLI::App& app, int& exit_code, bool to_ids) {
       app.add_subcommand(to_ids ? "tokenize" : "detokenize",
                          to_ids ? "Turn text into token ids" : "Turn token ids into text");
   command
-      ->add_option("TOKENIZER", flags->tokenizer,
-                   "tokenizer.model, a lookback file, or a folder that holds a tokenizer.model")
+      ->add_option(
+          "TOKENIZER", flags->tokenizer,
+          "tokenizer.json, tokenizer.model, a lookback file, or a folder that holds a tokenizer")
       ->required();
   command->add_flag("--jsonl", flags->jsonl,
                     to_ids ? "Read {\"text\": …} lines, write {\"ids\": […]} lines"

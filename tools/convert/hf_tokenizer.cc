@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <utility>
+
+#include "engine/tokenizer/bpe_tokenizer.h"
+#include "engine/tokenizer/sentencepiece_model.h"
+#include "engine/tokenizer/tokenizer_files.h"
 
 namespace lookback::tools {
 
 namespace {
 
-constexpr int64_t kMaxModelBytes = int64_t{256} << 20;
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 
 bool Exists(const std::string& path) {
@@ -66,14 +70,81 @@ Result<std::string> ReadChatTemplate(const JsonObject& config) {
   return std::string();
 }
 
-Status ReadTokenizerConfig(const std::string& path, int64_t vocab_size, TokenizerInfo& info) {
+/// The id of the special token under `key`: what added_tokens_decoder says, else the vocabulary of
+/// a tokenizer.json.
+Result<std::optional<int32_t>> FindTokenId(const JsonObject& config, std::string_view key,
+                                           int64_t vocab_size, const HfTokenizer& out) {
+  LOOKBACK_ASSIGN_OR_RETURN(std::optional<int32_t> id, ReadTokenId(config, key, vocab_size));
+  if (id || out.info.kind != "bpe") return id;
+  LOOKBACK_ASSIGN_OR_RETURN(const std::string text, ReadTokenText(config, key));
+  return out.tokenizer->FindPiece(text);
+}
+
+Status ReadTokenizerConfig(const std::string& path, int64_t vocab_size, HfTokenizer& out) {
+  TokenizerInfo& info = out.info;
   LOOKBACK_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
   LOOKBACK_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, path));
-  LOOKBACK_ASSIGN_OR_RETURN(info.add_bos, config.Bool("add_bos_token", info.add_bos));
-  LOOKBACK_ASSIGN_OR_RETURN(info.add_eos, config.Bool("add_eos_token", info.add_eos));
-  LOOKBACK_ASSIGN_OR_RETURN(info.bos_id, ReadTokenId(config, "bos_token", vocab_size));
-  LOOKBACK_ASSIGN_OR_RETURN(info.eos_id, ReadTokenId(config, "eos_token", vocab_size));
+  LOOKBACK_ASSIGN_OR_RETURN(const bool add_bos, config.Bool("add_bos_token", info.add_bos));
+  LOOKBACK_ASSIGN_OR_RETURN(const bool add_eos, config.Bool("add_eos_token", info.add_eos));
+  LOOKBACK_ASSIGN_OR_RETURN(const auto bos_id, FindTokenId(config, "bos_token", vocab_size, out));
+  LOOKBACK_ASSIGN_OR_RETURN(const auto eos_id, FindTokenId(config, "eos_token", vocab_size, out));
+  // A tokenizer.json says itself what it adds, and with which id.
+  if (info.kind == "sentencepiece") {
+    info.add_bos = add_bos;
+    info.add_eos = add_eos;
+  }
+  if (!info.bos_id) info.bos_id = bos_id;
+  if (!info.eos_id) info.eos_id = eos_id;
   LOOKBACK_ASSIGN_OR_RETURN(info.chat_template, ReadChatTemplate(config));
+  return {};
+}
+
+/// tokenizer_config.json and chat_template.jinja, where the folder has them.
+Status ReadSettings(const std::string& folder, int64_t vocab_size, HfTokenizer& out) {
+  const std::string config_path = folder + "/tokenizer_config.json";
+  if (Exists(config_path)) {
+    LOOKBACK_RETURN_IF_ERROR(ReadTokenizerConfig(config_path, vocab_size, out));
+    // Folders without tokenizer.json have had it read already.
+    if (std::find(out.inputs.begin(), out.inputs.end(), config_path) == out.inputs.end()) {
+      out.inputs.push_back(config_path);
+    }
+  }
+  const std::string template_path = folder + "/chat_template.jinja";
+  if (Exists(template_path)) {
+    LOOKBACK_ASSIGN_OR_RETURN(out.info.chat_template,
+                              ReadTextFile(template_path, kMaxTemplateBytes));
+    out.inputs.push_back(template_path);
+  }
+  return {};
+}
+
+/// Loads the tokenizer, so that one which is damaged, or that we do not reproduce, is refused now.
+Status LoadFiles(TokenizerFiles files, int64_t vocab_size, HfTokenizer& out) {
+  int64_t tokens = 0;
+  if (files.json) {
+    LOOKBACK_ASSIGN_OR_RETURN(out.info, ReadBpeInfo(*files.json, nullptr));
+    out.info.stop_ids.clear();
+    LOOKBACK_ASSIGN_OR_RETURN(out.tokenizer, BuildBpeTokenizer(*std::move(files.json), {}));
+    tokens = out.tokenizer->vocab_size();
+  } else {
+    out.info.kind = files.kind;
+    out.info.add_bos = true;  // LlamaTokenizer's default
+    const auto parsed = SentencePieceModel::Parse(files.bytes);
+    if (!parsed.ok()) return Status(parsed.status()).WithPrefix(files.path);
+    tokens = std::ssize(parsed->pieces);
+    auto loaded = MakeSentencePieceTokenizer(files.bytes, {});
+    // A build without the library carries a tokenizer.model all the same.
+    if (!loaded.ok() && loaded.status().code() != StatusCode::kFailedPrecondition) {
+      return std::move(loaded).status().WithPrefix(files.path);
+    }
+    if (loaded.ok()) out.tokenizer = *std::move(loaded);
+  }
+  if (tokens > vocab_size) {
+    return Mismatch(files.path, StrCat(tokens, " tokens"),
+                    StrCat("at most ", vocab_size, ", vocab_size in config.json"));
+  }
+  out.bytes = std::move(files.bytes);
+  out.inputs = std::move(files.inputs);
   return {};
 }
 
@@ -102,28 +173,14 @@ Result<HfTokenizer> ReadHfTokenizer(const std::string& folder, const HfModel& mo
                                     const HfGeneration& generation) {
   HfTokenizer out;
   TokenizerInfo& info = out.info;
-  const std::string model_path = folder + "/tokenizer.model";
-  if (Exists(model_path)) {
-    LOOKBACK_ASSIGN_OR_RETURN(out.bytes, ReadTextFile(model_path, kMaxModelBytes));
-    if (out.bytes.empty()) return Mismatch(model_path, "0 bytes", "a SentencePiece model");
-    out.inputs.push_back(model_path);
-    info.kind = "sentencepiece";
-    info.add_bos = true;  // LlamaTokenizer's default
-    const std::string config_path = folder + "/tokenizer_config.json";
-    if (Exists(config_path)) {
-      LOOKBACK_RETURN_IF_ERROR(ReadTokenizerConfig(config_path, model.config.vocab_size, info));
-      out.inputs.push_back(config_path);
-    }
-    const std::string template_path = folder + "/chat_template.jinja";
-    if (Exists(template_path)) {
-      LOOKBACK_ASSIGN_OR_RETURN(info.chat_template, ReadTextFile(template_path, kMaxTemplateBytes));
-      out.inputs.push_back(template_path);
-    }
+  LOOKBACK_ASSIGN_OR_RETURN(TokenizerFiles files, FindTokenizerFiles(folder));
+  if (files.kind.empty()) {
+    out.warning =
+        StrCat("there is no tokenizer.json, tokenizer.model or vocab.json with merges.txt in ",
+               folder, ": the file will serve token ids only");
   } else {
-    out.warning = StrCat(Exists(folder + "/tokenizer.json")
-                             ? "this version cannot carry tokenizer.json yet"
-                             : StrCat("there is no tokenizer.model in ", folder),
-                         ": the file will serve token ids only");
+    LOOKBACK_RETURN_IF_ERROR(LoadFiles(std::move(files), model.config.vocab_size, out));
+    LOOKBACK_RETURN_IF_ERROR(ReadSettings(folder, model.config.vocab_size, out));
   }
   const std::vector<int32_t>& eos_ids =
       generation.eos_ids.empty() ? model.eos_ids : generation.eos_ids;
