@@ -53,11 +53,12 @@ class AddedTokens {
   };
 
   Token& At(const std::string& content) {
-    Token& token = tokens_[content];
+    const auto [place, is_new] = tokens_.try_emplace(content);
+    if (!is_new) return place->second;
+    order_.push_back(content);
     const auto found = vocab_.find(content);
-    if (found != vocab_.end()) token.id = JsonInt(*found);
-    if (std::find(order_.begin(), order_.end(), content) == order_.end()) order_.push_back(content);
-    return token;
+    if (found != vocab_.end()) place->second.id = JsonInt(*found);
+    return place->second;
   }
 
   const Json& vocab_;
@@ -75,7 +76,8 @@ Status AddedTokens::AddIds(const Json& added_tokens) {
     if (!id)
       return Mismatch(StrCat(Quoted(content), " in added_tokens.json"), DescribeJson(value),
                       "an id");
-    At(content).id = id;
+    Token& token = At(content);
+    if (!token.id) token.id = id;
   }
   return {};
 }
