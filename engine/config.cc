@@ -28,7 +28,13 @@ constexpr SizeField kSizes[] = {
     {"head_dim", &ModelConfig::head_dim, 4096},
     {"ffn_size", &ModelConfig::ffn_size, int64_t{1} << 24},
     {"train_context", &ModelConfig::train_context, kMaxInt32},
+};
+
+/// The same for fields that only some modes have: 1 where absent.
+constexpr SizeField kModeSizes[] = {
     {"routing_heads", &ModelConfig::routing_heads, int64_t{1} << 20},
+    {"routing_blocks", &ModelConfig::routing_blocks, kMaxInt32},
+    {"hyper_streams", &ModelConfig::hyper_streams, 1024},
 };
 
 struct SwitchField {
@@ -49,10 +55,23 @@ struct NamedValue {
   Enum value;
 };
 
-constexpr NamedValue<Family> kFamilies[] = {{"qwen3", Family::kQwen3}, {"llama", Family::kLlama}};
+constexpr NamedValue<Family> kFamilies[] = {
+    {"qwen3", Family::kQwen3},
+    {"llama", Family::kLlama},
+    {"aah-gpt", Family::kAahGpt},
+};
 constexpr NamedValue<ResidualMode> kResidualModes[] = {
-    {"additive", ResidualMode::kAdditive},
-    {"full_mh", ResidualMode::kFullMh},
+    {"additive", ResidualMode::kAdditive}, {"full", ResidualMode::kFull},
+    {"full_mh", ResidualMode::kFullMh},    {"full_hw", ResidualMode::kFullHw},
+    {"block", ResidualMode::kBlock},       {"block_mh", ResidualMode::kBlockMh},
+    {"delta", ResidualMode::kDelta},       {"delta_block", ResidualMode::kDeltaBlock},
+    {"delta_mh", ResidualMode::kDeltaMh},  {"hyper_connection", ResidualMode::kHyperConnection},
+};
+constexpr NamedValue<Gate> kGates[] = {
+    {"bias", Gate::kNone},
+    {"learnable_alpha", Gate::kAlpha},
+    {"sigmoid_scalar", Gate::kSigmoidScalar},
+    {"sigmoid_vector", Gate::kSigmoidVector},
 };
 constexpr NamedValue<RopeConfig::Scaling> kScalings[] = {
     {"default", RopeConfig::Scaling::kDefault},
@@ -184,8 +203,37 @@ std::vector<float> RopeConfig::InverseFrequencies(int64_t head_dim) const {
   return out;
 }
 
+std::string_view GateName(Gate gate) { return NameOf(kGates, gate); }
+
+bool ModelConfig::routes() const {
+  return residual != ResidualMode::kAdditive && residual != ResidualMode::kHyperConnection;
+}
+
+bool ModelConfig::has_blocks() const {
+  return residual == ResidualMode::kBlock || residual == ResidualMode::kBlockMh ||
+         residual == ResidualMode::kDeltaBlock || residual == ResidualMode::kDeltaMh;
+}
+
+bool ModelConfig::is_delta() const {
+  return residual == ResidualMode::kDelta || residual == ResidualMode::kDeltaBlock ||
+         residual == ResidualMode::kDeltaMh;
+}
+
+bool ModelConfig::has_final_site() const {
+  // The release's Qwen3 class has no final site in block_mh, its Llama class has.
+  return routes() && !is_delta() &&
+         !(residual == ResidualMode::kBlockMh && family == Family::kQwen3);
+}
+
+bool ModelConfig::block_starts(int64_t layer) const {
+  return layer % ((layers + routing_blocks - 1) / routing_blocks) == 0;
+}
+
 int64_t ModelConfig::routing_sites() const {
-  return residual == ResidualMode::kFullMh ? 2 * layers + 1 : 0;
+  if (!routes()) return 0;
+  // A delta read without any source is none.
+  const int64_t empty = is_delta() && !null_source ? 1 : 0;
+  return 2 * layers - empty + (has_final_site() ? 1 : 0);
 }
 
 Json ModelConfig::ToJson() const {
@@ -193,7 +241,12 @@ Json ModelConfig::ToJson() const {
   out["family"] = std::string(FamilyName(family));
   out["residual"] = std::string(ResidualModeName(residual));
   for (const SizeField& size : kSizes) out[std::string(size.key)] = this->*size.field;
+  for (const SizeField& size : kModeSizes) {
+    if (this->*size.field != 1) out[std::string(size.key)] = this->*size.field;
+  }
   for (const SwitchField& flag : kSwitches) out[std::string(flag.key)] = this->*flag.field;
+  if (null_source) out["null_source"] = true;
+  if (gate != Gate::kNone) out["gate"] = std::string(GateName(gate));
   out["norm_eps"] = ShortDouble(norm_eps);
   out["rope"] = RopeToJson(rope);
   return out;
@@ -207,8 +260,15 @@ Result<ModelConfig> ModelConfig::FromJson(const Json& json) {
   for (const SizeField& size : kSizes) {
     LOOKBACK_ASSIGN_OR_RETURN(config.*size.field, object.Int(size.key, 1, size.high));
   }
+  for (const SizeField& size : kModeSizes) {
+    LOOKBACK_ASSIGN_OR_RETURN(config.*size.field, object.Int(size.key, 1, size.high, 1));
+  }
   for (const SwitchField& flag : kSwitches) {
     LOOKBACK_ASSIGN_OR_RETURN(config.*flag.field, object.Bool(flag.key));
+  }
+  LOOKBACK_ASSIGN_OR_RETURN(config.null_source, object.Bool("null_source", false));
+  if (object.Find("gate") != nullptr) {
+    LOOKBACK_ASSIGN_OR_RETURN(config.gate, ReadEnum(kGates, object, "gate"));
   }
   LOOKBACK_ASSIGN_OR_RETURN(const double eps, object.Number("norm_eps", 0.0, 1.0));
   config.norm_eps = static_cast<float>(eps);
@@ -217,14 +277,40 @@ Result<ModelConfig> ModelConfig::FromJson(const Json& json) {
   return config;
 }
 
-Status ModelConfig::Validate() const {
-  for (const SizeField& size : kSizes) {
-    const int64_t value = this->*size.field;
-    if (value < 1 || value > size.high) {
-      return Mismatch(StrCat(size.key, " in config"), value,
-                      StrCat("an integer from 1 to ", size.high));
-    }
+Status ModelConfig::ValidateMode() const {
+  const auto only = [this](std::string_view what, auto value, auto otherwise, bool allowed) {
+    if (allowed || value == otherwise) return Status();
+    return Mismatch(StrCat(what, " in config"), value,
+                    StrCat(otherwise, " in mode ", ResidualModeName(residual)));
+  };
+  const bool per_head = residual == ResidualMode::kFullMh || residual == ResidualMode::kFullHw ||
+                        residual == ResidualMode::kBlockMh || residual == ResidualMode::kDeltaMh;
+  LOOKBACK_RETURN_IF_ERROR(only("routing_heads", routing_heads, int64_t{1}, per_head));
+  LOOKBACK_RETURN_IF_ERROR(only("routing_blocks", routing_blocks, int64_t{1}, has_blocks()));
+  LOOKBACK_RETURN_IF_ERROR(
+      only("hyper_streams", hyper_streams, int64_t{1}, residual == ResidualMode::kHyperConnection));
+  LOOKBACK_RETURN_IF_ERROR(only("null_source", null_source, false, is_delta()));
+  LOOKBACK_RETURN_IF_ERROR(only("gate", GateName(gate), GateName(Gate::kNone),
+                                routes() && residual != ResidualMode::kFullHw));
+  if (gpt_style() && (residual != ResidualMode::kAdditive || heads != kv_heads ||
+                      heads * head_dim != hidden_size || qk_norm || attention_bias || !mlp_bias ||
+                      !tied_embeddings)) {
+    return Mismatch("family in config", "\"aah-gpt\" with switches of another family",
+                    "residual additive, as many KV heads as heads, heads · head_dim = "
+                    "hidden_size, mlp_bias and tied_embeddings alone");
   }
+  return {};
+}
+
+Status ModelConfig::Validate() const {
+  const auto check = [this](const SizeField& size) -> Status {
+    const int64_t value = this->*size.field;
+    if (value >= 1 && value <= size.high) return {};
+    return Mismatch(StrCat(size.key, " in config"), value,
+                    StrCat("an integer from 1 to ", size.high));
+  };
+  for (const SizeField& size : kSizes) LOOKBACK_RETURN_IF_ERROR(check(size));
+  for (const SizeField& size : kModeSizes) LOOKBACK_RETURN_IF_ERROR(check(size));
   if (heads % kv_heads != 0) {
     return Mismatch("kv_heads in config", kv_heads, StrCat("a divisor of heads ", heads));
   }
@@ -233,9 +319,7 @@ Status ModelConfig::Validate() const {
     return Mismatch("routing_heads in config", routing_heads,
                     StrCat("a divisor of hidden_size ", hidden_size));
   }
-  if (residual == ResidualMode::kAdditive && routing_heads != 1) {
-    return Mismatch("routing_heads in config", routing_heads, "1 where nothing is routed");
-  }
+  LOOKBACK_RETURN_IF_ERROR(ValidateMode());
   LOOKBACK_RETURN_IF_ERROR(Positive("norm_eps in config", static_cast<double>(norm_eps)));
   LOOKBACK_RETURN_IF_ERROR(ValidateRope(rope));
   if (windows.layers() != 0 && (windows.layers() != layers || windows.heads() != heads)) {

@@ -13,16 +13,39 @@
 
 namespace lookback {
 
-enum class Family : uint8_t { kQwen3, kLlama };
+enum class Family : uint8_t {
+  kQwen3,
+  kLlama,
+  kAahGpt,  ///< GPT-2 style: LayerNorm, learned positions, GELU, one fused projection (aah.md 1)
+};
 std::string_view FamilyName(Family family);
 
 /// How the residual stream is formed (mhar.md section 3).
 enum class ResidualMode : uint8_t {
-  kAdditive,  ///< plain: x += sublayer(norm(x))
-  kFullMh,    ///< depth routing over every earlier sublayer output, per subspace
+  kAdditive,    ///< plain: x += sublayer(norm(x))
+  kFull,        ///< depth routing over every earlier sublayer output
+  kFullMh,      ///< the same, per subspace
+  kFullHw,      ///< the same, with one routed input a KV head at the attention sites
+  kBlock,       ///< depth routing over sums of blocks of layers
+  kBlockMh,     ///< the same, per subspace
+  kDelta,       ///< plain sum plus a routed mix of earlier outputs
+  kDeltaBlock,  ///< plain sum plus a routed mix of what blocks added
+  kDeltaMh,     ///< the same, per subspace
+  kHyperConnection,
 };
 /// "additive", "full_mh", …
 std::string_view ResidualModeName(ResidualMode mode);
+
+/// What stands between the state before a routing read and the read (mhar.md section 3, "Gates").
+enum class Gate : uint8_t {
+  kNone,           ///< `bias` in the release
+  kAlpha,          ///< `learnable_alpha`: a raw number a site
+  kSigmoidScalar,  ///< `sigmoid_scalar`: the sigmoid of a number a site
+  kSigmoidVector,  ///< `sigmoid_vector`: the sigmoid of a projection of the state
+};
+
+/// "bias", "learnable_alpha", …, as the release names them.
+std::string_view GateName(Gate gate);
 
 /// Rotary position embedding, half-rotation layout.
 struct RopeConfig {
@@ -56,12 +79,29 @@ struct ModelConfig {
   bool mlp_bias = false;        ///< biases on gate, up and down
   bool tied_embeddings = false;
   ResidualMode residual = ResidualMode::kAdditive;
-  int64_t routing_heads = 1;  ///< divides hidden_size; 1 unless the mode routes per head
-  WindowTable windows;        ///< layers × heads
+  int64_t routing_heads = 1;   ///< divides hidden_size; 1 unless the mode routes per head
+  int64_t routing_blocks = 1;  ///< blocks the layers are cut into; 1 unless the mode has blocks
+  bool null_source = false;    ///< delta modes: every read has a learned source of its own
+  int64_t hyper_streams = 1;   ///< 1 unless the mode is kHyperConnection
+  Gate gate = Gate::kNone;
+  WindowTable windows;  ///< layers × heads
 
   /// Query heads that share a KV head.
   int64_t group() const { return heads / kv_heads; }
-  /// Routing sites: 2·layers + 1 in kFullMh, 0 in kAdditive.
+  /// LayerNorm, a table of positions and GELU, instead of RMSNorm, RoPE and SwiGLU.
+  bool gpt_style() const { return family == Family::kAahGpt; }
+
+  /// The mode reads every site through depth routing (full*, block*, delta*).
+  bool routes() const;
+  /// Sums of blocks of layers are kept, not every output (block*, delta_block, delta_mh).
+  bool has_blocks() const;
+  /// The state is the plain sum and the routed mix is added to it (delta*).
+  bool is_delta() const;
+  /// The last norm reads through a routing site of its own.
+  bool has_final_site() const;
+  /// A block begins at `layer` (has_blocks() only).
+  bool block_starts(int64_t layer) const;
+  /// Routing sites: reads that have something to route.
   int64_t routing_sites() const;
 
   /// The canonical form that a converted file carries as metadata `config` (windows apart).
@@ -70,6 +110,9 @@ struct ModelConfig {
   static Result<ModelConfig> FromJson(const Json& json);
   /// Ranges, divisibility and the sizes that the engine's products rely on.
   Status Validate() const;
+
+ private:
+  Status ValidateMode() const;
 };
 
 }  // namespace lookback

@@ -18,6 +18,8 @@
 
 namespace lookback {
 
+class ResidualProbe;
+
 /// exact: f32 activations and f32 KV. fast: what this machine does best; here that is bf16 KV.
 enum class ComputeMode : uint8_t { kExact, kFast };
 enum class KvType : uint8_t { kF32, kBF16 };
@@ -32,6 +34,7 @@ struct EngineOptions {
   int64_t max_context = 0;      ///< tokens a sequence; 0 = what the model was trained with
   int64_t kv_memory_bytes = 0;  ///< 0 = half of what is free, at least one full-context request
   int64_t max_chunk = 128;      ///< prompt tokens of one sequence a step
+  std::string kernels;          ///< kernel set by name; "" = LOOKBACK_ISA, else the machine's best
   int64_t max_step_rows = 256;  ///< rows (prompt and decode) a step, >= limits.max_requests
   Limits limits;
 };
@@ -145,6 +148,9 @@ class Evaluator {
 
   /// Feeds `ids` from an empty cache in chunks of at most options.max_chunk tokens.
   Status Run(std::span<const int32_t> ids, const LogitsSink& sink);
+
+  /// Tells `probe` of every read of the residual stream from now on; null for nobody.
+  void SetProbe(ResidualProbe* probe);
 
   /// Bench only: a cache that looks as if `context` tokens had been fed (zeros as keys and values),
   /// then `steps` decode steps. Returns seconds for all steps.

@@ -75,6 +75,8 @@ class Evaluator::Impl {
     return seconds;
   }
 
+  void SetProbe(ResidualProbe* probe) { executor_->SetProbe(probe); }
+
   EngineCounters counters() const {
     EngineCounters counters = executor_->counters();
     counters.prompt_tokens = prompt_tokens_;
@@ -170,6 +172,7 @@ Result<double> Evaluator::TimeDecode(int64_t context, int64_t steps) {
   return impl_->TimeDecode(context, steps);
 }
 Result<double> Evaluator::TimePrefill(int64_t tokens) { return impl_->TimePrefill(tokens); }
+void Evaluator::SetProbe(ResidualProbe* probe) { impl_->SetProbe(probe); }
 EngineCounters Evaluator::counters() const { return impl_->counters(); }
 MemoryReport Evaluator::memory() const { return impl_->memory(); }
 const EngineInfo& Evaluator::info() const { return impl_->info(); }

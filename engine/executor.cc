@@ -49,6 +49,11 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   }
   LOOKBACK_RETURN_IF_ERROR(CheckRange("threads", options.threads, 1, 1024));
   LOOKBACK_RETURN_IF_ERROR(CheckRange("max_context", options.max_context, 1, kMaxContext));
+  if (config.gpt_style() && options.max_context > config.train_context) {
+    return Mismatch("max_context", options.max_context,
+                    StrCat("at most ", config.train_context,
+                           ": this model has a learned table of so many positions"));
+  }
   LOOKBACK_RETURN_IF_ERROR(CheckRange("max_requests", options.limits.max_requests, 1, 4096));
   LOOKBACK_RETURN_IF_ERROR(CheckRange("max_queue", options.limits.max_queue, 1, 1 << 20));
   LOOKBACK_RETURN_IF_ERROR(CheckRange("max_step_rows", options.max_step_rows, 1, 1 << 16));
@@ -64,6 +69,15 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   return options;
 }
 
+Result<const kernels::KernelTable*> ChooseKernels(const EngineOptions& options) {
+  const char* forced = std::getenv("LOOKBACK_ISA");
+  const bool by_option = !options.kernels.empty() || forced == nullptr;
+  const char* name = by_option ? options.kernels.c_str() : forced;
+  const kernels::KernelTable* found = kernels::FindKernels(name);
+  if (found != nullptr) return found;
+  return Mismatch(by_option ? "kernels" : "LOOKBACK_ISA", Quoted(name), "reference");
+}
+
 }  // namespace
 
 std::string_view ComputeModeName(ComputeMode mode) {
@@ -77,10 +91,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
   const auto start = std::chrono::steady_clock::now();
   const ModelConfig& config = model.config();
   LOOKBACK_ASSIGN_OR_RETURN(EngineOptions resolved, ResolveOptions(config, options));
-  const kernels::KernelTable* kernels = kernels::SelectKernels();
-  if (kernels == nullptr) {
-    return Mismatch("LOOKBACK_ISA", Quoted(std::getenv("LOOKBACK_ISA")), "reference");
-  }
+  LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(resolved));
   LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(*model.checkpoint));
 
   const auto type = *resolved.kv == KvType::kF32 ? kernels::Element::kF32 : kernels::Element::kBF16;

@@ -31,6 +31,8 @@ class Executor {
   /// Logits [rows.size()][vocab_size] of rows of the last Run, at most max_logit_rows() of them;
   /// valid until the next call.
   std::span<const float> Logits(std::span<const int64_t> rows);
+  /// See ResidualStream::SetProbe.
+  void SetProbe(ResidualProbe* probe) { model_->SetProbe(probe); }
   int64_t max_logit_rows() const { return workspace_->max_logit_rows; }
 
   KvCache& cache() { return *cache_; }

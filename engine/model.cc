@@ -11,8 +11,11 @@ Model::Model(const ModelConfig& config, const Weights& weights, Ops& ops, Worksp
       weights_(weights),
       ops_(ops),
       workspace_(workspace),
-      residual_(MakeResidualStream(config, weights, ops, workspace.max_rows)),
-      rope_frequency_(config.rope.InverseFrequencies(config.head_dim)) {
+      residual_(MakeResidualStream(config, weights, ops, workspace.max_rows)) {
+  // With a table of positions nothing is rotated.
+  if (weights.positions.data == nullptr) {
+    rope_frequency_ = config.rope.InverseFrequencies(config.head_dim);
+  }
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (int64_t head = 0; head < config.heads; ++head) {
       const HeadWindow window = config.windows.at(layer, head);
@@ -24,8 +27,11 @@ Model::Model(const ModelConfig& config, const Weights& weights, Ops& ops, Worksp
 
 void Model::Forward(const StepRows& step, const kernels::KvPool& pool) {
   Workspace& ws = workspace_;
-  ops_.RopeTable(ws.position, step.rows, rope_frequency_, ws.cosine, ws.sine);
-  ops_.Embed(weights_.embedding, step.ids, step.rows, residual_->Begin(step.rows));
+  if (!rope_frequency_.empty()) {
+    ops_.RopeTable(ws.position, step.rows, rope_frequency_, ws.cosine, ws.sine);
+  }
+  ops_.Embed(weights_.embedding, step.ids, weights_.positions, ws.position, step.rows,
+             residual_->Begin(step.rows));
   residual_->BeginDone();
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     Attention(layer, step, pool);
@@ -50,8 +56,10 @@ void Model::Attention(int64_t layer, const StepRows& step, const kernels::KvPool
     ops_.RmsNorm(ws.q, rows * config_.heads, dim, w.q_norm, config_.norm_eps, ws.q);
     ops_.RmsNorm(ws.k, rows * config_.kv_heads, dim, w.k_norm, config_.norm_eps, ws.k);
   }
-  ops_.Rope(ws.q, rows, config_.heads, dim, ws.cosine, ws.sine);
-  ops_.Rope(ws.k, rows, config_.kv_heads, dim, ws.cosine, ws.sine);
+  if (!rope_frequency_.empty()) {
+    ops_.Rope(ws.q, rows, config_.heads, dim, ws.cosine, ws.sine);
+    ops_.Rope(ws.k, rows, config_.kv_heads, dim, ws.cosine, ws.sine);
+  }
   // Keys go to the cache first and are read back from it, in its type: a token is seen the same way
   // by its own chunk as by every later one.
   ops_.KvWrite(pool, step, list_offset, ws.k, ws.v, config_.kv_heads);
@@ -68,10 +76,14 @@ void Model::Mlp(int64_t layer, int64_t rows) {
   const Site site{Site::kMlp, layer};
   Workspace& ws = workspace_;
   const SublayerInput input = residual_->Read(site, w.post_attention_norm);
-  ops_.MatMul(input.data, rows, w.gate, ws.gate);
   ops_.MatMul(input.data, rows, w.up, ws.up);
-  ops_.Swiglu(ws.gate, ws.up, rows, config_.ffn_size);
-  ops_.MatMul(ws.gate, rows, w.down, residual_->Output(site));
+  if (w.gate.data != nullptr) {
+    ops_.MatMul(input.data, rows, w.gate, ws.gate);
+    ops_.Swiglu(ws.gate, ws.up, rows, config_.ffn_size);
+  } else {
+    ops_.Gelu(ws.up, rows, config_.ffn_size);
+  }
+  ops_.MatMul(ws.up, rows, w.down, residual_->Output(site));
   residual_->Write(site);
 }
 

@@ -29,6 +29,7 @@ class Model {
   /// in workspace.logits.
   std::span<const float> Logits(std::span<const int64_t> rows);
 
+  void SetProbe(ResidualProbe* probe) { residual_->SetProbe(probe); }
   int64_t residual_bytes() const { return residual_->bytes(); }
 
  private:

@@ -11,7 +11,8 @@ constexpr int64_t kGrainValues = 4096;
 
 int64_t GrainRows(int64_t width) { return std::max<int64_t>(1, kGrainValues / width); }
 
-int64_t ScratchStride(int64_t max_sources) { return (max_sources + 15) / 16 * 16; }
+// One more for the null source; whole cache lines, so that threads do not share one.
+int64_t ScratchStride(int64_t max_sources) { return (max_sources + 16) / 16 * 16; }
 
 }  // namespace
 
@@ -43,9 +44,19 @@ void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t o
   });
 }
 
-void Ops::Embed(const Linear& table, const int32_t* ids, int64_t rows, float* out) {
+void Ops::Embed(const Linear& table, const int32_t* ids, const Linear& positions,
+                const int64_t* position, int64_t rows, float* out) {
   threads_.For(rows, GrainRows(table.in), [&](int64_t begin, int64_t end, int64_t) {
-    kernels_.embed({table.data, table.type, ids, out, table.in, begin, end});
+    kernels_.embed({table.data, table.type, ids, positions.data, positions.type, position, out,
+                    table.in, begin, end});
+  });
+}
+
+void Ops::Normalize(const float* x, int64_t rows, int64_t width, const Norm& norm, float eps,
+                    float* y) {
+  if (norm.bias == nullptr) return RmsNorm(x, rows, width, norm.weight, eps, y);
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.layer_norm({x, norm.weight, norm.bias, y, width, eps, begin, end});
   });
 }
 
@@ -84,9 +95,30 @@ void Ops::Rope(float* x, int64_t rows, int64_t heads, int64_t head_dim, const fl
   });
 }
 
-void Ops::Swiglu(float* gate, const float* up, int64_t rows, int64_t width) {
+void Ops::Swiglu(const float* gate, float* up, int64_t rows, int64_t width) {
   threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
-    kernels_.swiglu({gate, up, gate, width, begin, end});
+    kernels_.swiglu({gate, up, up, width, begin, end});
+  });
+}
+
+void Ops::Gelu(float* x, int64_t rows, int64_t width) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.gelu({x, width, begin, end});
+  });
+}
+
+void Ops::Combine(const float* sources, int64_t source_rows, std::span<const float> weights,
+                  int64_t rows, int64_t width, float* out) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.combine({sources, source_rows * width, weights.data(),
+                      static_cast<int64_t>(weights.size()), out, width, begin, end});
+  });
+}
+
+void Ops::GateRead(const float* state, const float* logits, float alpha, int64_t rows,
+                   int64_t width, float* read) {
+  threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
+    kernels_.gate({state, logits, alpha, read, width, begin, end});
   });
 }
 
@@ -128,20 +160,23 @@ void Ops::Attention(const kernels::KvPool& pool, const StepRows& step, int64_t l
 }
 
 void Ops::DepthMix(const float* sources, int64_t num_sources, int64_t source_rows,
-                   const float* inverse_rms, const RoutingSite& site, int64_t heads, int64_t rows,
-                   int64_t width, float* out) {
-  LOOKBACK_CHECK(num_sources <= max_sources_);
+                   const float* inverse_rms, const RoutingSite& site, int64_t input, int64_t heads,
+                   int64_t rows, int64_t width, float* out, float* shares) {
+  LOOKBACK_CHECK(num_sources + 1 <= ScratchStride(max_sources_));
   threads_.For(rows, 1, [&](int64_t begin, int64_t end, int64_t thread) {
     kernels_.depth_mix({.sources = sources,
                         .source_stride = source_rows * width,
                         .inverse_rms = inverse_rms,
                         .inverse_rms_stride = source_rows,
-                        .query = site.query.data(),
+                        .query = site.query.data() + input * width,
+                        .null_source = site.null_source,
+                        .null_inverse_rms = site.null_inverse_rms,
                         .num_sources = num_sources,
                         .heads = heads,
                         .width = width,
                         .out = out,
                         .scratch = scratch_.data() + thread * ScratchStride(max_sources_),
+                        .shares = shares,
                         .row_begin = begin,
                         .row_end = end});
   });

@@ -31,7 +31,12 @@ class Ops {
   /// Output columns [out_begin, out_end) of the same, y still [rows][w.out].
   void MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t out_begin,
                      int64_t out_end, float* y);
-  void Embed(const Linear& table, const int32_t* ids, int64_t rows, float* out);
+  /// out[r] = table[ids[r]], + positions[position[r]] where that table has data.
+  void Embed(const Linear& table, const int32_t* ids, const Linear& positions,
+             const int64_t* position, int64_t rows, float* out);
+  /// RMSNorm, or LayerNorm where `norm` has a bias. y may be x.
+  void Normalize(const float* x, int64_t rows, int64_t width, const Norm& norm, float eps,
+                 float* y);
   /// y may be x.
   void RmsNorm(const float* x, int64_t rows, int64_t width, const float* weight, float eps,
                float* y);
@@ -43,8 +48,16 @@ class Ops {
   /// x [rows][heads · head_dim], in place.
   void Rope(float* x, int64_t rows, int64_t heads, int64_t head_dim, const float* cosine,
             const float* sine);
-  /// gate = silu(gate) · up
-  void Swiglu(float* gate, const float* up, int64_t rows, int64_t width);
+  /// x = gelu(x), the exact form.
+  void Gelu(float* x, int64_t rows, int64_t width);
+  /// out = sum over n of weights[n] · source n; sources [weights.size()][source_rows][width].
+  void Combine(const float* sources, int64_t source_rows, std::span<const float> weights,
+               int64_t rows, int64_t width, float* out);
+  /// read = (1 − a) · state + a · read; a = sigmoid(logits) where there are some, else alpha.
+  void GateRead(const float* state, const float* logits, float alpha, int64_t rows, int64_t width,
+                float* read);
+  /// up = silu(gate) · up
+  void Swiglu(const float* gate, float* up, int64_t rows, int64_t width);
   /// Stores k and v [rows][kv_heads · head_dim] of `step` in the cache.
   void KvWrite(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
                const float* k, const float* v, int64_t kv_heads);
@@ -52,10 +65,12 @@ class Ops {
   void Attention(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
                  const float* q, std::span<const kernels::HeadReach> reach, int64_t kv_heads,
                  float scale, float* out);
-  /// Sources [num_sources][source_rows][width], of which the first `rows` rows are used.
+  /// Sources [num_sources][source_rows][width], of which the first `rows` rows are used; the site's
+  /// null source comes before them. `input` picks one of the site's queries. `shares`: null, or
+  /// where the softmax goes, [rows][heads][sources].
   void DepthMix(const float* sources, int64_t num_sources, int64_t source_rows,
-                const float* inverse_rms, const RoutingSite& site, int64_t heads, int64_t rows,
-                int64_t width, float* out);
+                const float* inverse_rms, const RoutingSite& site, int64_t input, int64_t heads,
+                int64_t rows, int64_t width, float* out, float* shares);
 
   const OpCounters& counters() const { return counters_; }
   const kernels::KernelTable& kernels() const { return kernels_; }

@@ -1,18 +1,57 @@
 #include "engine/residual.h"
 
+#include <utility>
+#include <vector>
+
 namespace lookback {
 namespace {
 
 int64_t FloatBytes(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
 
+/// What all streams share: sizes, a normed read and the probe.
+class StreamBase : public ResidualStream {
+ public:
+  int64_t bytes() const override { return memory_.bytes(); }
+  void SetProbe(ResidualProbe* probe) override {
+    probe_ = probe;
+    shares_.resize(probe == nullptr ? 0 : static_cast<size_t>(max_shares_));
+  }
+
+ protected:
+  /// `floats`: size of the memory, in values.
+  StreamBase(const ModelConfig& config, Ops& ops, int64_t max_rows, int64_t floats)
+      : config_(config),
+        ops_(ops),
+        width_(config.hidden_size),
+        max_rows_(max_rows),
+        memory_(FloatBytes(floats)),
+        max_shares_(max_rows * config.routing_heads * (MaxRoutingSources(config) + 1)) {}
+
+  /// `count` inputs [rows][D], one after another, through `norm`. y may be x.
+  SublayerInput Normed(Site site, const float* x, int64_t count, const Norm& norm, float* y) {
+    if (probe_ != nullptr && site.kind == Site::kFinal) probe_->OnFinalState(rows_, x);
+    ops_.Normalize(x, count * rows_, width_, norm, config_.norm_eps, y);
+    return {y, count};
+  }
+
+  const ModelConfig& config_;
+  Ops& ops_;
+  int64_t width_;
+  int64_t max_rows_;
+  Buffer memory_;
+  int64_t rows_ = 0;
+  ResidualProbe* probe_ = nullptr;
+  std::vector<float> shares_;  ///< for the probe
+
+ private:
+  int64_t max_shares_;
+};
+
 /// Plain sums: p starts as the embedding, p += sublayer(norm(p)).
-class AdditiveStream : public ResidualStream {
+class AdditiveStream : public StreamBase {
  public:
   AdditiveStream(const ModelConfig& config, Ops& ops, int64_t max_rows)
-      : ops_(ops),
-        width_(config.hidden_size),
-        eps_(config.norm_eps),
-        memory_(FloatBytes(3 * max_rows * width_)),
+      : StreamBase(config, ops, max_rows, 3 * max_rows * config.hidden_size),
         state_(memory_.as<float>()),
         normed_(state_ + max_rows * width_),
         output_(normed_ + max_rows * width_) {}
@@ -22,91 +61,254 @@ class AdditiveStream : public ResidualStream {
     return state_;
   }
   void BeginDone() override {}
-  SublayerInput Read(Site /*site*/, const float* norm_weight) override {
-    ops_.RmsNorm(state_, rows_, width_, norm_weight, eps_, normed_);
-    return {normed_, 1};
+  SublayerInput Read(Site site, const Norm& norm) override {
+    return Normed(site, state_, 1, norm, normed_);
   }
   float* Output(Site /*site*/) override { return output_; }
   void Write(Site /*site*/) override { ops_.Add(output_, rows_, width_, state_); }
-  int64_t bytes() const override { return memory_.bytes(); }
 
  private:
-  Ops& ops_;
-  int64_t width_;
-  float eps_;
-  Buffer memory_;
   float* state_;   // [rows][D]
   float* normed_;  // [rows][D]
   float* output_;  // [rows][D]
-  int64_t rows_ = 0;
 };
 
-/// Depth routing over the embedding and every raw sublayer output (mode full_mh; mhar.md section
-/// 3): h = site(sources), then the sublayer's output joins the sources. A sublayer writes straight
-/// into the history, and each source's RMS is taken once, when it is made.
-class FullRoutingStream : public ResidualStream {
- public:
-  FullRoutingStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows)
-      : weights_(weights),
-        ops_(ops),
-        width_(config.hidden_size),
-        heads_(config.routing_heads),
-        eps_(config.norm_eps),
-        max_rows_(max_rows),
-        max_sources_(MaxRoutingSources(config)),
-        memory_(FloatBytes((max_sources_ + 1) * max_rows * width_ + max_sources_ * max_rows)),
-        history_(memory_.as<float>()),
-        mixed_(history_ + max_sources_ * max_rows * width_),
-        inverse_rms_(mixed_ + max_rows * width_) {}
+/// The reads of depth routing over a list of sources (mhar.md section 2): each source's RMS is
+/// taken once, when it is made.
+class RoutingStream : public StreamBase {
+ protected:
+  /// `slots`: sources that the list may hold; `inputs`: most inputs of one read.
+  RoutingStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows,
+                int64_t slots, int64_t inputs)
+      : StreamBase(config, ops, max_rows,
+                   max_rows * ((slots + inputs + 2) * config.hidden_size + slots)),
+        weights_(weights),
+        slots_(slots),
+        sources_(memory_.as<float>()),
+        mixed_(sources_ + slots * max_rows * width_),
+        output_(mixed_ + inputs * max_rows * width_),
+        gate_(output_ + max_rows * width_),
+        inverse_rms_(gate_ + max_rows * width_) {}
 
-  float* Begin(int64_t rows) override {
-    rows_ = rows;
-    sources_ = 0;
-    return Source(0);
-  }
-  void BeginDone() override { AddSource(); }
-  SublayerInput Read(Site site, const float* norm_weight) override {
-    ops_.DepthMix(history_, sources_, max_rows_, inverse_rms_, RoutingSiteOf(site), heads_, rows_,
-                  width_, mixed_);
-    ops_.RmsNorm(mixed_, rows_, width_, norm_weight, eps_, mixed_);
-    return {mixed_, 1};
-  }
-  float* Output(Site /*site*/) override { return Source(sources_); }
-  void Write(Site /*site*/) override { AddSource(); }
-  int64_t bytes() const override { return memory_.bytes(); }
-
- private:
-  float* Source(int64_t index) { return history_ + index * max_rows_ * width_; }
+  float* Slot(int64_t index) { return sources_ + index * max_rows_ * width_; }
+  float* Last() { return Slot(count_ - 1); }
+  /// The source after the last one has been written.
   void AddSource() {
-    LOOKBACK_CHECK(sources_ < max_sources_);
-    ops_.InverseRms(Source(sources_), rows_, width_, eps_, inverse_rms_ + sources_ * max_rows_);
-    ++sources_;
+    LOOKBACK_CHECK(count_ < slots_);
+    ++count_;
+    RefreshLast();
   }
-  const RoutingSite& RoutingSiteOf(Site site) const {
-    if (site.kind == Site::kFinal) return weights_.final_site;
+  /// The last source has changed.
+  void RefreshLast() {
+    ops_.InverseRms(Last(), rows_, width_, config_.norm_eps,
+                    inverse_rms_ + (count_ - 1) * max_rows_);
+  }
+
+  /// Mixes all sources by query `input` of the site into mixed_[input].
+  float* Mix(Site site, const RoutingSite& routing, int64_t input, int64_t heads) {
+    float* out = mixed_ + input * rows_ * width_;
+    ops_.DepthMix(sources_, count_, max_rows_, inverse_rms_, routing, input, heads, rows_, width_,
+                  out, probe_ == nullptr ? nullptr : shares_.data());
+    if (probe_ != nullptr) {
+      const int64_t sources = count_ + (routing.null_source != nullptr ? 1 : 0);
+      probe_->OnShares(site, input, rows_, heads, sources, shares_.data());
+    }
+    return out;
+  }
+
+  /// read = (1 − a) · state + a · read with the site's gate.
+  void ApplyGate(const RoutingSite& routing, const float* state, float* read) {
+    if (routing.gate.data != nullptr) {
+      ops_.MatMul(state, rows_, routing.gate, gate_);
+      ops_.GateRead(state, gate_, 0.0F, rows_, width_, read);
+    } else if (config_.gate != Gate::kNone) {
+      ops_.GateRead(state, nullptr, routing.alpha, rows_, width_, read);
+    }
+  }
+
+  const RoutingSite& SiteOf(Site site) const {
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(site.layer)];
-    return site.kind == Site::kAttention ? layer.attention_site : layer.mlp_site;
+    return site.kind == Site::kAttention ? layer.attention_site.routing : layer.mlp_site.routing;
+  }
+  /// A block of layers begins with this sublayer.
+  bool StartsBlock(Site site) const {
+    return site.kind == Site::kAttention && config_.block_starts(site.layer);
   }
 
   const Weights& weights_;
-  Ops& ops_;
-  int64_t width_;
-  int64_t heads_;
-  float eps_;
-  int64_t max_rows_;
-  int64_t max_sources_;
-  Buffer memory_;
-  float* history_;      // [2L+1][max_rows][D]
-  float* mixed_;        // [rows][D]
-  float* inverse_rms_;  // [2L+1][max_rows]
-  int64_t rows_ = 0;
-  int64_t sources_ = 0;
+  int64_t slots_;
+  float* sources_;      // [slots][max_rows][D]
+  float* mixed_;        // [inputs][rows][D]
+  float* output_;       // [rows][D], of a sublayer that does not write to a slot
+  float* gate_;         // [rows][D], logits of a gate
+  float* inverse_rms_;  // [slots][max_rows]
+  int64_t count_ = 0;   // sources in the list
+};
+
+/// Modes full* and block* (mhar.md section 3): a sublayer reads a mix of the list and of the
+/// current state, which is the last slot here. In full* every output is a state of its own, in
+/// block* the outputs of one block of layers are summed.
+class FullStream : public RoutingStream {
+ public:
+  FullStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows)
+      : RoutingStream(config, weights, ops, max_rows, MaxRoutingSources(config), Inputs(config)) {}
+
+  float* Begin(int64_t rows) override {
+    rows_ = rows;
+    count_ = 0;
+    return Slot(0);
+  }
+  void BeginDone() override { AddSource(); }
+  SublayerInput Read(Site site, const Norm& norm) override {
+    if (site.kind == Site::kFinal) {
+      if (!config_.has_final_site()) return Normed(site, Last(), 1, norm, mixed_);
+      return Normed(site, Mix(site, weights_.final_site, 0, config_.routing_heads), 1, norm,
+                    mixed_);
+    }
+    const RoutingSite& routing = SiteOf(site);
+    const bool head_wise =
+        config_.residual == ResidualMode::kFullHw && site.kind == Site::kAttention;
+    const int64_t inputs = head_wise ? Inputs(config_) : 1;
+    for (int64_t input = 0; input < inputs; ++input) {
+      float* read = Mix(site, routing, input, head_wise ? 1 : config_.routing_heads);
+      ApplyGate(routing, Last(), read);
+    }
+    return Normed(site, mixed_, inputs, norm, mixed_);
+  }
+  float* Output(Site site) override { return IsNewState(site) ? Slot(count_) : output_; }
+  void Write(Site site) override {
+    if (IsNewState(site)) return AddSource();
+    ops_.Add(output_, rows_, width_, Last());
+    RefreshLast();
+  }
+
+ private:
+  static int64_t Inputs(const ModelConfig& config) {
+    return config.residual == ResidualMode::kFullHw ? config.kv_heads : 1;
+  }
+  bool IsNewState(Site site) const { return !config_.has_blocks() || StartsBlock(site); }
+};
+
+/// Modes delta* (mhar.md section 3): the state is the plain sum p; a sublayer reads p plus a mix of
+/// the list, which holds every output after the embedding (delta), or at each block's start what
+/// p is more than the last entry (delta_block, delta_mh).
+class DeltaStream : public RoutingStream {
+ public:
+  // The state is the last slot, never a source.
+  DeltaStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows)
+      : RoutingStream(config, weights, ops, max_rows, MaxRoutingSources(config) + 1, 1),
+        state_(Slot(slots_ - 1)) {}
+
+  float* Begin(int64_t rows) override {
+    rows_ = rows;
+    count_ = 0;
+    return state_;
+  }
+  void BeginDone() override {}
+  SublayerInput Read(Site site, const Norm& norm) override {
+    const bool routed = site.kind != Site::kFinal && (count_ > 0 || config_.null_source);
+    if (!routed) return Normed(site, state_, 1, norm, mixed_);
+    const RoutingSite& routing = SiteOf(site);
+    float* read = Mix(site, routing, 0, config_.routing_heads);
+    ops_.Add(state_, rows_, width_, read);
+    ApplyGate(routing, state_, read);
+    return Normed(site, read, 1, norm, mixed_);
+  }
+  float* Output(Site /*site*/) override {
+    // Behind the embedding, if that has still to become the first source.
+    return config_.has_blocks() ? output_ : Slot(count_ == 0 ? 1 : count_);
+  }
+  void Write(Site site) override {
+    if (!config_.has_blocks()) {
+      if (count_ == 0) AddDifference();
+      ops_.Add(Slot(count_), rows_, width_, state_);
+      return AddSource();
+    }
+    if (StartsBlock(site)) AddDifference();
+    ops_.Add(output_, rows_, width_, state_);
+  }
+
+ private:
+  /// Appends the state less the last source. (Not less the state at the last block's start: that is
+  /// what the release computes.)
+  void AddDifference() {
+    static constexpr float kCopy[] = {1.0F}, kDifference[] = {-1.0F, 1.0F};
+    if (count_ == 0) {
+      ops_.Combine(state_, max_rows_, kCopy, rows_, width_, Slot(0));
+    } else {
+      // The last source and the state are that many slots apart.
+      const int64_t distance = slots_ - count_;
+      ops_.Combine(Last(), distance * max_rows_, kDifference, rows_, width_, Slot(count_));
+    }
+    AddSource();
+  }
+
+  float* state_;  // [rows][D]
+};
+
+/// Hyper-connections (mhar.md section 3): n streams, mixed for each read, all updated at once.
+class HyperStream : public StreamBase {
+ public:
+  HyperStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows)
+      : StreamBase(config, ops, max_rows,
+                   (2 * (config.hyper_streams + 1) + 1) * max_rows * config.hidden_size),
+        weights_(weights),
+        streams_(config.hyper_streams),
+        now_(memory_.as<float>()),
+        next_(now_ + (streams_ + 1) * max_rows * width_),
+        mixed_(next_ + (streams_ + 1) * max_rows * width_),
+        mean_(static_cast<size_t>(streams_), 1.0F / static_cast<float>(streams_)) {}
+
+  float* Begin(int64_t rows) override {
+    rows_ = rows;
+    return now_;
+  }
+  void BeginDone() override {
+    static constexpr float kCopy[] = {1.0F};
+    for (int64_t j = 1; j < streams_; ++j) {
+      ops_.Combine(now_, max_rows_, kCopy, rows_, width_, Slot(now_, j));
+    }
+  }
+  SublayerInput Read(Site site, const Norm& norm) override {
+    const std::span<const float> shares =
+        site.kind == Site::kFinal ? std::span<const float>(mean_) : SiteOf(site).read;
+    ops_.Combine(now_, max_rows_, shares, rows_, width_, mixed_);
+    return Normed(site, mixed_, 1, norm, mixed_);
+  }
+  float* Output(Site /*site*/) override { return Slot(now_, streams_); }
+  void Write(Site site) override {
+    const std::span<const float> update = SiteOf(site).update;
+    const auto terms = static_cast<size_t>(streams_ + 1);
+    for (int64_t j = 0; j < streams_; ++j) {
+      ops_.Combine(now_, max_rows_, update.subspan(static_cast<size_t>(j) * terms, terms), rows_,
+                   width_, Slot(next_, j));
+    }
+    std::swap(now_, next_);
+  }
+
+ private:
+  float* Slot(float* base, int64_t index) { return base + index * max_rows_ * width_; }
+  const HyperSite& SiteOf(Site site) const {
+    const LayerWeights& layer = weights_.layers[static_cast<size_t>(site.layer)];
+    return site.kind == Site::kAttention ? layer.attention_site.hyper : layer.mlp_site.hyper;
+  }
+
+  const Weights& weights_;
+  int64_t streams_;
+  float* now_;    // [n + 1][max_rows][D], the sublayer's output last
+  float* next_;   // the same
+  float* mixed_;  // [rows][D]
+  std::vector<float> mean_;
 };
 
 }  // namespace
 
 int64_t MaxRoutingSources(const ModelConfig& config) {
-  return config.residual == ResidualMode::kFullMh ? 2 * config.layers + 1 : 1;
+  if (!config.routes()) return 1;
+  if (!config.has_blocks()) return 2 * config.layers + 1;
+  int64_t starts = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer) starts += config.block_starts(layer);
+  return starts + (config.is_delta() ? 0 : 1);
 }
 
 std::unique_ptr<ResidualStream> MakeResidualStream(const ModelConfig& config,
@@ -115,8 +317,18 @@ std::unique_ptr<ResidualStream> MakeResidualStream(const ModelConfig& config,
   switch (config.residual) {
     case ResidualMode::kAdditive:
       return std::make_unique<AdditiveStream>(config, ops, max_rows);
+    case ResidualMode::kFull:
     case ResidualMode::kFullMh:
-      return std::make_unique<FullRoutingStream>(config, weights, ops, max_rows);
+    case ResidualMode::kFullHw:
+    case ResidualMode::kBlock:
+    case ResidualMode::kBlockMh:
+      return std::make_unique<FullStream>(config, weights, ops, max_rows);
+    case ResidualMode::kDelta:
+    case ResidualMode::kDeltaBlock:
+    case ResidualMode::kDeltaMh:
+      return std::make_unique<DeltaStream>(config, weights, ops, max_rows);
+    case ResidualMode::kHyperConnection:
+      return std::make_unique<HyperStream>(config, weights, ops, max_rows);
   }
   LOOKBACK_CHECK(false);
 }

@@ -301,14 +301,4 @@ Result<TensorView> SafetensorsFile::Tensor(std::string_view name, DType dtype,
   return view;
 }
 
-void SafetensorsFile::Release(std::span<const std::byte> bytes) const {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const auto offset = static_cast<size_t>(bytes.data() - mapped_.data());
-  const size_t begin = (offset + page - 1) / page * page;
-  const size_t end = (offset + bytes.size()) / page * page;
-  if (begin >= end) return;
-  // Advice only: a refusal costs memory, nothing else.
-  (void)::madvise(const_cast<std::byte*>(mapped_.data()) + begin, end - begin, MADV_DONTNEED);
-}
-
 }  // namespace lookback

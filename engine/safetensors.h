@@ -48,9 +48,6 @@ class SafetensorsFile {
   /// The same, with dtype and shape checked.
   Result<TensorView> Tensor(std::string_view name, DType dtype,
                             std::span<const int64_t> shape) const;
-  /// Tells the system that `bytes`, a part of a view, will not be read again soon: whoever streams
-  /// through a large file keeps its memory flat with it. The view stays valid.
-  void Release(std::span<const std::byte> bytes) const;
 
  private:
   SafetensorsFile() = default;
@@ -83,6 +80,9 @@ class SafetensorsWriter {
   Status Begin();
   /// Appends bytes to the tensor that is being written; a tensor ends when its size is reached.
   Status Append(std::span<const std::byte> bytes);
+  /// The path of the temporary file, in which all that was appended can be read and the rest is
+  /// zeros: for whoever makes the last tensors from the first ones.
+  Result<std::string> Preview();
   /// Syncs, renames, syncs the folder. Every declared byte must have been appended.
   Status Finish();
   /// Bytes of the whole file, known after Begin().

@@ -150,6 +150,12 @@ Status SafetensorsWriter::Append(std::span<const std::byte> bytes) {
   return PadToNextTensor();
 }
 
+Result<std::string> SafetensorsWriter::Preview() {
+  LOOKBACK_CHECK(fd_ >= 0);
+  if (::ftruncate(fd_, file_bytes_) != 0) return IoError("cannot write", path_, errno);
+  return temporary_path_;
+}
+
 Status SafetensorsWriter::Finish() {
   LOOKBACK_CHECK(fd_ >= 0 && current_ == declared_.size() && written_bytes_ == file_bytes_);
   if (::fsync(fd_) != 0) return IoError("cannot sync", path_, errno);

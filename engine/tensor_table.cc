@@ -7,10 +7,37 @@ namespace lookback {
 namespace {
 
 /// A size of a tensor, named after what it is in the config.
-enum class Dim : uint8_t { kNone, kOne, kVocab, kHidden, kQuery, kKv, kHeadDim, kFfn };
+enum class Dim : uint8_t {
+  kNone,
+  kOne,
+  kVocab,
+  kContext,
+  kHidden,
+  kThreeHidden,
+  kQuery,
+  kKv,
+  kHeadDim,
+  kFfn,
+  kSites,  ///< queries of an attention site: one a KV head in full_hw, else one
+  kStreams,
+};
 
 /// When a tensor is there at all.
-enum class When : uint8_t { kAlways, kQkNorm, kAttentionBias, kMlpBias, kFullMh, kUntied };
+enum class When : uint8_t {
+  kAlways,
+  kQkNorm,
+  kInputBias,  ///< of q, k and v: full_hw has them in the file but does not use them
+  kAttentionBias,
+  kMlpBias,
+  kRouted,
+  kFinalSite,
+  kNullSource,
+  kAlphaGate,
+  kSigmoidScalarGate,
+  kSigmoidVectorGate,
+  kHyper,
+  kUntied,
+};
 
 constexpr TensorSpec::Role kMatrix = TensorSpec::kMatrix;
 constexpr TensorSpec::Role kVector = TensorSpec::kVector;
@@ -37,21 +64,37 @@ constexpr Row kDecoderBefore[] = {
     {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kAlways},
 };
 constexpr Row kDecoderLayer[] = {
-    {"attn_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFullMh},
-    {"attn_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFullMh},
+    {"attn_res_proj.weight", Dim::kSites, Dim::kHidden, kVector, When::kRouted},
+    {"attn_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kRouted},
+    {"attn_null_source", Dim::kHidden, Dim::kNone, kVector, When::kNullSource},
+    {"attn_res_alpha", Dim::kOne, Dim::kNone, kVector, When::kAlphaGate},
+    {"attn_res_gate_logit", Dim::kOne, Dim::kNone, kVector, When::kSigmoidScalarGate},
+    {"attn_res_gate_proj.weight", Dim::kHidden, Dim::kHidden, kVector, When::kSigmoidVectorGate},
+    {"attn_res_gate_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kSigmoidVectorGate},
+    {"hc_alpha_attn", Dim::kStreams, Dim::kNone, kVector, When::kHyper},
+    {"hc_A_attn", Dim::kStreams, Dim::kStreams, kVector, When::kHyper},
+    {"hc_beta_attn", Dim::kStreams, Dim::kNone, kVector, When::kHyper},
     {"input_layernorm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
     {"self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden, kMatrix, When::kAlways},
-    {"self_attn.q_proj.bias", Dim::kQuery, Dim::kNone, kVector, When::kAttentionBias},
+    {"self_attn.q_proj.bias", Dim::kQuery, Dim::kNone, kVector, When::kInputBias},
     {"self_attn.k_proj.weight", Dim::kKv, Dim::kHidden, kMatrix, When::kAlways},
-    {"self_attn.k_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kAttentionBias},
+    {"self_attn.k_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kInputBias},
     {"self_attn.v_proj.weight", Dim::kKv, Dim::kHidden, kMatrix, When::kAlways},
-    {"self_attn.v_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kAttentionBias},
+    {"self_attn.v_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kInputBias},
     {"self_attn.q_norm.weight", Dim::kHeadDim, Dim::kNone, kVector, When::kQkNorm},
     {"self_attn.k_norm.weight", Dim::kHeadDim, Dim::kNone, kVector, When::kQkNorm},
     {"self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery, kMatrix, When::kAlways},
     {"self_attn.o_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kAttentionBias},
-    {"mlp_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFullMh},
-    {"mlp_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFullMh},
+    {"mlp_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kRouted},
+    {"mlp_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kRouted},
+    {"mlp_null_source", Dim::kHidden, Dim::kNone, kVector, When::kNullSource},
+    {"mlp_res_alpha", Dim::kOne, Dim::kNone, kVector, When::kAlphaGate},
+    {"mlp_res_gate_logit", Dim::kOne, Dim::kNone, kVector, When::kSigmoidScalarGate},
+    {"mlp_res_gate_proj.weight", Dim::kHidden, Dim::kHidden, kVector, When::kSigmoidVectorGate},
+    {"mlp_res_gate_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kSigmoidVectorGate},
+    {"hc_alpha_mlp", Dim::kStreams, Dim::kNone, kVector, When::kHyper},
+    {"hc_A_mlp", Dim::kStreams, Dim::kStreams, kVector, When::kHyper},
+    {"hc_beta_mlp", Dim::kStreams, Dim::kNone, kVector, When::kHyper},
     {"post_attention_layernorm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
     {"mlp.gate_proj.weight", Dim::kFfn, Dim::kHidden, kMatrix, When::kAlways},
     {"mlp.gate_proj.bias", Dim::kFfn, Dim::kNone, kVector, When::kMlpBias},
@@ -61,42 +104,74 @@ constexpr Row kDecoderLayer[] = {
     {"mlp.down_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kMlpBias},
 };
 constexpr Row kDecoderAfter[] = {
-    {"model.final_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFullMh},
-    {"model.final_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFullMh},
+    {"model.final_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFinalSite},
+    {"model.final_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFinalSite},
     {"model.norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
     {"lm_head.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kUntied},
 };
 constexpr FamilyTable kDecoder = {kDecoderBefore, "model.layers.", kDecoderLayer, kDecoderAfter};
 
-const FamilyTable& TableOf(Family family) {
-  switch (family) {
-    case Family::kQwen3:
-    case Family::kLlama:
-      break;
-  }
-  return kDecoder;
-}
+// AAH's own network (aah.md section 1).
+constexpr Row kGptBefore[] = {
+    {"wte.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kAlways},
+    {"wpe.weight", Dim::kContext, Dim::kHidden, kMatrix, When::kAlways},
+};
+constexpr Row kGptLayer[] = {
+    {"ln1.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"ln1.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"attn.qkv.weight", Dim::kThreeHidden, Dim::kHidden, kMatrix, When::kAlways},
+    {"attn.proj.weight", Dim::kHidden, Dim::kHidden, kMatrix, When::kAlways},
+    {"ln2.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"ln2.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"mlp.fc1.weight", Dim::kFfn, Dim::kHidden, kMatrix, When::kAlways},
+    {"mlp.fc1.bias", Dim::kFfn, Dim::kNone, kVector, When::kAlways},
+    {"mlp.fc2.weight", Dim::kHidden, Dim::kFfn, kMatrix, When::kAlways},
+    {"mlp.fc2.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+};
+constexpr Row kGptAfter[] = {
+    {"ln_f.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+    {"ln_f.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
+};
+constexpr FamilyTable kGpt = {kGptBefore, "blocks.", kGptLayer, kGptAfter};
+
+const FamilyTable& TableOf(Family family) { return family == Family::kAahGpt ? kGpt : kDecoder; }
 
 /// What releases carry beyond the tables, and when it means nothing to the forward pass.
 struct IgnoredRow {
-  std::string_view name;  ///< without the layer prefix where in_layer
+  std::string_view name;  ///< without the layer prefix where in_layer; ends in '*' for a prefix
   bool in_layer;
   bool (*when)(const ModelConfig&);
 };
 
-bool RoutesWithoutNull(const ModelConfig& config) {
-  return config.residual == ResidualMode::kFullMh;
+bool IsAttnRes(const ModelConfig& config) { return config.residual != ResidualMode::kAdditive; }
+bool IsUngated(const ModelConfig& config) {
+  return config.residual == ResidualMode::kHyperConnection ||
+         config.residual == ResidualMode::kFullHw;
 }
+bool IsHeadWise(const ModelConfig& config) { return config.residual == ResidualMode::kFullHw; }
 bool IsTied(const ModelConfig& config) { return config.tied_embeddings; }
-bool Always(const ModelConfig& /*config*/) { return true; }
+bool IsGpt(const ModelConfig& config) { return config.gpt_style(); }
+bool IsDecoder(const ModelConfig& config) { return !config.gpt_style(); }
 
 constexpr IgnoredRow kIgnored[] = {
-    {"attn_null_source", true, RoutesWithoutNull},
-    {"mlp_null_source", true, RoutesWithoutNull},
+    // Files of the attention-residual classes may have these whether their mode reads them or not.
+    {"attn_null_source", true, IsAttnRes},
+    {"mlp_null_source", true, IsAttnRes},
+    {"attn_res_*", true, IsUngated},
+    {"mlp_res_*", true, IsUngated},
+    {"self_attn.q_proj.bias", true, IsHeadWise},
+    {"self_attn.k_proj.bias", true, IsHeadWise},
+    {"self_attn.v_proj.bias", true, IsHeadWise},
     // A buffer that old versions of Transformers saved; RoPE is computed from the config.
-    {"self_attn.rotary_emb.inv_freq", true, Always},
+    {"self_attn.rotary_emb.inv_freq", true, IsDecoder},
     // A copy of the embedding, or stale: Transformers overwrites it with the embedding, too.
     {"lm_head.weight", false, IsTied},
+    // Buffers of 4·T² bytes a layer, and the networks that choose windows.
+    {"attn.full_mask", true, IsGpt},
+    {"attn.mask", true, IsGpt},
+    {"attn.controller.*", true, IsGpt},
+    {"attn.joint_sibling_scorer.*", true, IsGpt},
+    {"attn.pairwise_bias.*", true, IsGpt},
 };
 
 bool IsThere(When when, const ModelConfig& config) {
@@ -105,12 +180,26 @@ bool IsThere(When when, const ModelConfig& config) {
       return true;
     case When::kQkNorm:
       return config.qk_norm;
+    case When::kInputBias:
+      return config.attention_bias && config.residual != ResidualMode::kFullHw;
     case When::kAttentionBias:
       return config.attention_bias;
     case When::kMlpBias:
       return config.mlp_bias;
-    case When::kFullMh:
-      return config.residual == ResidualMode::kFullMh;
+    case When::kRouted:
+      return config.routes();
+    case When::kFinalSite:
+      return config.has_final_site();
+    case When::kNullSource:
+      return config.null_source;
+    case When::kAlphaGate:
+      return config.gate == Gate::kAlpha;
+    case When::kSigmoidScalarGate:
+      return config.gate == Gate::kSigmoidScalar;
+    case When::kSigmoidVectorGate:
+      return config.gate == Gate::kSigmoidVector;
+    case When::kHyper:
+      return config.residual == ResidualMode::kHyperConnection;
     case When::kUntied:
       return !config.tied_embeddings;
   }
@@ -124,8 +213,12 @@ int64_t Size(Dim dim, const ModelConfig& config) {
       return 1;
     case Dim::kVocab:
       return config.vocab_size;
+    case Dim::kContext:
+      return config.train_context;
     case Dim::kHidden:
       return config.hidden_size;
+    case Dim::kThreeHidden:
+      return 3 * config.hidden_size;
     case Dim::kQuery:
       return config.heads * config.head_dim;
     case Dim::kKv:
@@ -134,6 +227,10 @@ int64_t Size(Dim dim, const ModelConfig& config) {
       return config.head_dim;
     case Dim::kFfn:
       return config.ffn_size;
+    case Dim::kSites:
+      return config.residual == ResidualMode::kFullHw ? config.kv_heads : 1;
+    case Dim::kStreams:
+      return config.hyper_streams;
   }
   return 0;
 }
@@ -177,7 +274,11 @@ bool IsIgnoredTensor(const ModelConfig& config, std::string_view name) {
   const std::string_view in_layer =
       NameInLayer(name, TableOf(config.family).layer_prefix, config.layers);
   for (const IgnoredRow& row : kIgnored) {
-    if ((row.in_layer ? in_layer : name) == row.name && row.when(config)) return true;
+    const std::string_view whole = row.in_layer ? in_layer : name;
+    const bool same = row.name.ends_with('*')
+                          ? whole.starts_with(row.name.substr(0, row.name.size() - 1))
+                          : whole == row.name;
+    if (same && row.when(config)) return true;
   }
   return false;
 }

@@ -1,5 +1,8 @@
 #include "engine/weights.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "engine/tensor_table.h"
 
 namespace lookback {
@@ -44,16 +47,62 @@ class Binder {
     return linear;
   }
 
-  RoutingSite Site(const std::string& prefix, int64_t width) {
-    const float* query = Vector(prefix + "_proj.weight", {1, width});
+  Norm LayerNorm(const std::string& prefix, int64_t width) {
+    return {Vector(prefix + ".weight", {width}), Vector(prefix + ".bias", {width})};
+  }
+
+  /// `inputs` queries over sources of `width`; no gate, no null source.
+  RoutingSite Queries(const std::string& prefix, int64_t inputs, int64_t width) {
+    const float* query = Vector(prefix + "_proj.weight", {inputs, width});
     const float* norm = Vector(prefix + "_norm.weight", {width});
     RoutingSite site;
     if (!status_.ok()) return site;
-    site.query.resize(static_cast<size_t>(width));
-    for (size_t i = 0; i < site.query.size(); ++i) site.query[i] = query[i] * norm[i];
+    const auto size = static_cast<size_t>(width);
+    site.query.resize(static_cast<size_t>(inputs) * size);
+    for (size_t i = 0; i < site.query.size(); ++i) site.query[i] = query[i] * norm[i % size];
+    folded_bytes_ += static_cast<int64_t>(site.query.size() * sizeof(float));
     return site;
   }
 
+  void AddNullSource(const std::string& name, int64_t width, float eps, RoutingSite& site) {
+    site.null_source = Vector(name, {width});
+    if (!status_.ok()) return;
+    kernels::ReferenceKernels().inverse_rms(
+        {site.null_source, width, &site.null_inverse_rms, width, eps, 0, 1});
+  }
+
+  void AddGate(const std::string& prefix, Gate gate, int64_t width, RoutingSite& site) {
+    if (gate == Gate::kSigmoidVector) {
+      site.gate = Projection(prefix + "_gate_proj", width, width, /*bias=*/true);
+    } else if (gate != Gate::kNone) {
+      const bool raw = gate == Gate::kAlpha;
+      const float* value = Vector(prefix + (raw ? "_alpha" : "_gate_logit"), {1});
+      if (status_.ok()) site.alpha = raw ? *value : 1.0F / (1.0F + std::exp(-*value));
+    }
+  }
+
+  HyperSite Hyper(const std::string& layer, const std::string& sublayer, int64_t streams) {
+    const float* alpha = Vector(StrCat(layer, "hc_alpha_", sublayer), {streams});
+    const float* matrix = Vector(StrCat(layer, "hc_A_", sublayer), {streams, streams});
+    const float* beta = Vector(StrCat(layer, "hc_beta_", sublayer), {streams});
+    HyperSite site;
+    if (!status_.ok()) return site;
+    const float highest = *std::max_element(alpha, alpha + streams);
+    float sum = 0.0F;
+    for (int64_t i = 0; i < streams; ++i) {
+      site.read.push_back(std::exp(alpha[i] - highest));
+      sum += site.read.back();
+    }
+    for (float& share : site.read) share /= sum;
+    for (int64_t j = 0; j < streams; ++j) {
+      site.update.insert(site.update.end(), matrix + j * streams, matrix + (j + 1) * streams);
+      site.update.push_back(beta[j]);
+    }
+    folded_bytes_ += static_cast<int64_t>((site.read.size() + site.update.size()) * sizeof(float));
+    return site;
+  }
+
+  int64_t folded_bytes() const { return folded_bytes_; }
   int64_t bytes() const { return bytes_; }
   Status status() { return std::move(status_); }
 
@@ -77,32 +126,92 @@ class Binder {
   const SafetensorsFile& file_;
   Status status_;
   int64_t bytes_ = 0;
+  int64_t folded_bytes_ = 0;
 };
 
-LayerWeights BindLayer(Binder& binder, const ModelConfig& config, int64_t index) {
+/// The sites of the sublayer `name` ("attn" or "mlp"), whose attention site has `inputs` queries.
+StreamSite BindSite(Binder& binder, const ModelConfig& config, const std::string& layer,
+                    const std::string& name, int64_t inputs) {
+  StreamSite site;
+  if (config.residual == ResidualMode::kHyperConnection) {
+    site.hyper = binder.Hyper(layer, name, config.hyper_streams);
+  }
+  if (!config.routes()) return site;
+  const int64_t width = config.hidden_size;
+  const std::string prefix = StrCat(layer, name, "_res");
+  site.routing = binder.Queries(prefix, inputs, width);
+  binder.AddGate(prefix, config.gate, width, site.routing);
+  if (config.null_source) {
+    binder.AddNullSource(StrCat(layer, name, "_null_source"), width, config.norm_eps, site.routing);
+  }
+  return site;
+}
+
+/// Rows [begin, begin + rows) of a matrix without bias.
+Linear RowsOf(const Linear& whole, int64_t begin, int64_t rows) {
+  Linear part = whole;
+  part.data = static_cast<const std::byte*>(whole.data) + begin * (whole.bytes() / whole.out);
+  part.out = rows;
+  return part;
+}
+
+LayerWeights BindGptLayer(Binder& binder, const ModelConfig& config, int64_t index) {
+  const std::string prefix = StrCat("blocks.", index, ".");
+  const int64_t width = config.hidden_size;
+  LayerWeights layer;
+  layer.input_norm = binder.LayerNorm(prefix + "ln1", width);
+  const Linear qkv = binder.Matrix(prefix + "attn.qkv.weight", 3 * width, width);
+  layer.q = RowsOf(qkv, 0, width);
+  layer.k = RowsOf(qkv, width, width);
+  layer.v = RowsOf(qkv, 2 * width, width);
+  layer.o = binder.Matrix(prefix + "attn.proj.weight", width, width);
+  layer.post_attention_norm = binder.LayerNorm(prefix + "ln2", width);
+  layer.up = binder.Projection(prefix + "mlp.fc1", config.ffn_size, width, /*bias=*/true);
+  layer.down = binder.Projection(prefix + "mlp.fc2", width, config.ffn_size, /*bias=*/true);
+  return layer;
+}
+
+LayerWeights BindDecoderLayer(Binder& binder, const ModelConfig& config, int64_t index) {
   const std::string prefix = StrCat("model.layers.", index, ".");
   const std::string attention = prefix + "self_attn.";
   const int64_t width = config.hidden_size, dim = config.head_dim;
+  const bool head_wise = config.residual == ResidualMode::kFullHw;
   LayerWeights layer;
-  layer.input_norm = binder.Vector(prefix + "input_layernorm.weight", {width});
-  const bool bias = config.attention_bias;
-  layer.q = binder.Projection(attention + "q_proj", config.heads * dim, width, bias);
-  layer.k = binder.Projection(attention + "k_proj", config.kv_heads * dim, width, bias);
-  layer.v = binder.Projection(attention + "v_proj", config.kv_heads * dim, width, bias);
+  layer.input_norm.weight = binder.Vector(prefix + "input_layernorm.weight", {width});
+  // Head-wise routing leaves the biases of q, k and v out (mhar.md section 1).
+  const bool bias = config.attention_bias, input_bias = bias && !head_wise;
+  layer.q = binder.Projection(attention + "q_proj", config.heads * dim, width, input_bias);
+  layer.k = binder.Projection(attention + "k_proj", config.kv_heads * dim, width, input_bias);
+  layer.v = binder.Projection(attention + "v_proj", config.kv_heads * dim, width, input_bias);
   layer.o = binder.Projection(attention + "o_proj", width, config.heads * dim, bias);
   if (config.qk_norm) {
     layer.q_norm = binder.Vector(attention + "q_norm.weight", {dim});
     layer.k_norm = binder.Vector(attention + "k_norm.weight", {dim});
   }
-  layer.post_attention_norm = binder.Vector(prefix + "post_attention_layernorm.weight", {width});
+  layer.post_attention_norm.weight =
+      binder.Vector(prefix + "post_attention_layernorm.weight", {width});
   layer.gate = binder.Projection(prefix + "mlp.gate_proj", config.ffn_size, width, config.mlp_bias);
   layer.up = binder.Projection(prefix + "mlp.up_proj", config.ffn_size, width, config.mlp_bias);
   layer.down = binder.Projection(prefix + "mlp.down_proj", width, config.ffn_size, config.mlp_bias);
-  if (config.residual == ResidualMode::kFullMh) {
-    layer.attention_site = binder.Site(prefix + "attn_res", width);
-    layer.mlp_site = binder.Site(prefix + "mlp_res", width);
-  }
+  layer.attention_site = BindSite(binder, config, prefix, "attn", head_wise ? config.kv_heads : 1);
+  layer.mlp_site = BindSite(binder, config, prefix, "mlp", 1);
   return layer;
+}
+
+/// Everything outside the layers.
+void BindEnds(Binder& binder, const ModelConfig& config, Weights& weights) {
+  const int64_t vocab = config.vocab_size, width = config.hidden_size;
+  if (config.gpt_style()) {
+    weights.embedding = binder.Matrix("wte.weight", vocab, width);
+    weights.positions = binder.Matrix("wpe.weight", config.train_context, width);
+    weights.final_norm = binder.LayerNorm("ln_f", width);
+  } else {
+    weights.embedding = binder.Matrix("model.embed_tokens.weight", vocab, width);
+    weights.final_norm.weight = binder.Vector("model.norm.weight", {width});
+  }
+  if (config.has_final_site()) weights.final_site = binder.Queries("model.final_res", 1, width);
+  weights.head =
+      config.tied_embeddings ? weights.embedding : binder.Matrix("lm_head.weight", vocab, width);
 }
 
 }  // namespace
@@ -111,27 +220,20 @@ Result<Weights> Weights::Load(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   Binder binder(checkpoint.file());
   Weights weights;
-  weights.embedding =
-      binder.Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
+  BindEnds(binder, config, weights);
+  weights.step_bytes = weights.head.bytes();
   for (int64_t i = 0; i < config.layers; ++i) {
-    weights.layers.push_back(BindLayer(binder, config, i));
+    weights.layers.push_back(config.gpt_style() ? BindGptLayer(binder, config, i)
+                                                : BindDecoderLayer(binder, config, i));
     const LayerWeights& layer = weights.layers.back();
     for (const Linear* matrix :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down,
+          &layer.attention_site.routing.gate, &layer.mlp_site.routing.gate}) {
       weights.step_bytes += matrix->bytes();
     }
   }
-  if (config.residual == ResidualMode::kFullMh) {
-    weights.final_site = binder.Site("model.final_res", config.hidden_size);
-  }
-  weights.final_norm = binder.Vector("model.norm.weight", {config.hidden_size});
-  weights.head = config.tied_embeddings
-                     ? weights.embedding
-                     : binder.Matrix("lm_head.weight", config.vocab_size, config.hidden_size);
-  weights.step_bytes += weights.head.bytes();
   weights.file_bytes = binder.bytes();
-  weights.folded_bytes =
-      config.routing_sites() * config.hidden_size * static_cast<int64_t>(sizeof(float));
+  weights.folded_bytes = binder.folded_bytes();
   LOOKBACK_RETURN_IF_ERROR(binder.status());
   return weights;
 }

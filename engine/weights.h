@@ -21,27 +21,50 @@ struct Linear {
   int64_t bytes() const { return out * in * (type == kernels::Element::kF32 ? 4 : 2); }
 };
 
-/// One routing read: the query with the norm weight folded in, [hidden_size].
+/// RMSNorm with `weight`; LayerNorm where there is a bias. Both [width].
+struct Norm {
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+};
+
+/// One routing read and its gate (mhar.md sections 2 and 3).
 struct RoutingSite {
-  std::vector<float> query;
+  std::vector<float> query;            ///< [inputs][hidden_size], the norm weight folded in
+  const float* null_source = nullptr;  ///< [hidden_size], or null
+  float null_inverse_rms = 0.0F;       ///< its own, constant
+  float alpha = 1.0F;                  ///< of the gate; 1 = none
+  Linear gate;  ///< [hidden_size, hidden_size]: logits of the gate, or no data
+};
+
+/// How the streams of hyper-connections mix at a sublayer, n = hyper_streams.
+struct HyperSite {
+  std::vector<float> read;    ///< [n]: softmax of the source's alpha
+  std::vector<float> update;  ///< [n][n + 1]: row j = A[j, :], then beta[j]
+};
+
+/// What the residual stream of a mode needs at one sublayer.
+struct StreamSite {
+  RoutingSite routing;  ///< where the mode routes
+  HyperSite hyper;      ///< in hyper-connections
 };
 
 struct LayerWeights {
-  const float* input_norm = nullptr;  ///< [hidden_size]
+  Norm input_norm;
   Linear q, k, v, o;  ///< [heads·head_dim | kv_heads·head_dim, hidden_size], o transposed
   const float* q_norm = nullptr;  ///< [head_dim], null without qk_norm
   const float* k_norm = nullptr;
-  const float* post_attention_norm = nullptr;  ///< [hidden_size]
-  Linear gate, up, down;                       ///< [ffn_size, hidden_size], down transposed
-  RoutingSite attention_site, mlp_site;        ///< empty in additive mode
+  Norm post_attention_norm;
+  Linear gate, up, down;  ///< [ffn_size, hidden_size], down transposed; no gate in a GELU MLP
+  StreamSite attention_site, mlp_site;
 };
 
 struct Weights {
   Linear embedding;  ///< [vocab_size, hidden_size]
+  Linear positions;  ///< [train_context, hidden_size]; no data with RoPE
   std::vector<LayerWeights> layers;
-  RoutingSite final_site;             ///< empty where the mode has none
-  const float* final_norm = nullptr;  ///< [hidden_size]
-  Linear head;                        ///< the embedding's bytes where tied
+  RoutingSite final_site;  ///< empty where the mode has none
+  Norm final_norm;
+  Linear head;  ///< the embedding's bytes where tied
 
   int64_t file_bytes = 0;    ///< of all tensors above, tied ones once
   int64_t folded_bytes = 0;  ///< of the folded vectors

@@ -27,12 +27,15 @@ struct GemmArgs {
   int64_t out_end;
 };
 
-/// out[r] = table[ids[r]], widened.
+/// out[r] = table[ids[r]], widened; with a table of positions, + positions[position[r]].
 struct EmbedArgs {
   const void* table;  ///< [vocab][width]
   Element type;
-  const int32_t* ids;  ///< [rows], each in [0, vocab)
-  float* out;          ///< [rows][width]
+  const int32_t* ids;     ///< [rows], each in [0, vocab)
+  const void* positions;  ///< [context][width], or null
+  Element positions_type;
+  const int64_t* position;  ///< [rows], each in [0, context)
+  float* out;               ///< [rows][width]
   int64_t width;
   int64_t row_begin;
   int64_t row_end;
@@ -46,6 +49,19 @@ struct RmsNormArgs {
   float* y;
   int64_t y_stride;
   int64_t width;
+  float eps;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// y[r] = (x[r] − mean) / sqrt(variance + eps) · weight + bias, the variance biased (divided by
+/// width). y may be x.
+struct LayerNormArgs {
+  const float* x;
+  const float* weight;  ///< [width]
+  const float* bias;    ///< [width]
+  float* y;
+  int64_t width;  ///< also the row stride of x and y
   float eps;
   int64_t row_begin;
   int64_t row_end;
@@ -101,6 +117,40 @@ struct SwigluArgs {
   const float* up;
   float* out;
   int64_t width;  ///< also the row stride of all three
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// x[r][i] = gelu(x[r][i]) in place, the exact form: x/2 · (1 + erf(x/√2)).
+struct GeluArgs {
+  float* x;
+  int64_t width;  ///< also the row stride
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// out[r][i] = sum over n of weights[n] · source n[r][i], in ascending order of n. out may not
+/// alias a source.
+struct CombineArgs {
+  const float* sources;   ///< source n of row r at sources + n · source_stride + r · width
+  int64_t source_stride;  ///< floats
+  const float* weights;   ///< [num_sources]
+  int64_t num_sources;    ///< at least 1
+  float* out;             ///< [rows][width]
+  int64_t width;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// A gate between the state before a read and what was read (mhar.md section 3, "Gates"):
+///   read[r][i] = (1 − a) · state[r][i] + a · read[r][i],
+/// a = sigmoid(logits[r][i]) where there are logits, else alpha.
+struct GateArgs {
+  const float* state;
+  const float* logits;  ///< [rows][width], or null
+  float alpha;
+  float* read;    ///< in place
+  int64_t width;  ///< also the row stride of all
   int64_t row_begin;
   int64_t row_end;
 };
@@ -179,18 +229,22 @@ struct AttentionArgs {
 /// The routing read (mhar.md section 2): for every row, head h over its slice of D/heads channels,
 ///   z_i = inverse_rms[i] · <query[h], s_i[h]>,  a = softmax over i of z,  out[h] = sum_i a_i ·
 ///   s_i[h].
-/// Sources are taken in ascending order. out may not alias a source.
+/// Sources are taken in ascending order, the null source (the same for every row) before all
+/// others. out may not alias a source.
 struct DepthMixArgs {
   const float* sources;      ///< source i of row r at sources + i · source_stride + r · width
   int64_t source_stride;     ///< floats
   const float* inverse_rms;  ///< [source][inverse_rms_stride]
   int64_t inverse_rms_stride;
-  const float* query;   ///< [width], routing query ⊙ norm weight
-  int64_t num_sources;  ///< at least 1
+  const float* query;        ///< [width], routing query ⊙ norm weight
+  const float* null_source;  ///< [width], or null where there is none
+  float null_inverse_rms;
+  int64_t num_sources;  ///< the null source not counted; at least 1 with it
   int64_t heads;        ///< divides width
   int64_t width;
   float* out;      ///< [rows][width]
-  float* scratch;  ///< num_sources floats
+  float* scratch;  ///< num_sources + 1 floats
+  float* shares;   ///< null, or where a goes: [rows][heads][sources, the null source counted]
   int64_t row_begin;
   int64_t row_end;
 };
@@ -201,11 +255,15 @@ struct KernelTable {
   void (*gemm)(const GemmArgs&);
   void (*embed)(const EmbedArgs&);
   void (*rms_norm)(const RmsNormArgs&);
+  void (*layer_norm)(const LayerNormArgs&);
   void (*inverse_rms)(const InverseRmsArgs&);
   void (*add)(const AddArgs&);
   void (*rope_table)(const RopeTableArgs&);
   void (*rope)(const RopeArgs&);
   void (*swiglu)(const SwigluArgs&);
+  void (*gelu)(const GeluArgs&);
+  void (*combine)(const CombineArgs&);
+  void (*gate)(const GateArgs&);
   void (*kv_write)(const KvWriteArgs&);
   void (*attention)(const AttentionArgs&);
   void (*depth_mix)(const DepthMixArgs&);
@@ -214,8 +272,8 @@ struct KernelTable {
 /// Slow, obvious C++ for any CPU: what every faster set is tested against.
 const KernelTable& ReferenceKernels();
 
-/// The set this process uses: LOOKBACK_ISA forces one by name. Null if that name is unknown.
-const KernelTable* SelectKernels();
+/// The set called `name`; the best for this machine where the name is empty. Null if it is unknown.
+const KernelTable* FindKernels(const char* name);
 
 /// A second, independent attention for the tests: walks every block up to the row's position,
 /// scores every key and masks those out of reach. All blocks must be present.

@@ -27,6 +27,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddWindows(app, exit_code);
   AddLogits(app, exit_code);
   AddGenerate(app, exit_code);
+  AddVerify(app, exit_code);
   AddTokenize(app, exit_code);
   AddBench(app, exit_code);
   AddClient(app, exit_code);

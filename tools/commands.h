@@ -14,6 +14,7 @@ void AddInspect(CLI::App& app, int& exit_code);
 void AddWindows(CLI::App& app, int& exit_code);
 void AddLogits(CLI::App& app, int& exit_code);
 void AddGenerate(CLI::App& app, int& exit_code);
+void AddVerify(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);  // tokenize and detokenize
 void AddBench(CLI::App& app, int& exit_code);
 void AddClient(CLI::App& app, int& exit_code);

@@ -43,8 +43,9 @@ int RunConvert(Flags& flags) {
     std::fprintf(stderr, "lookback: warning: %s\n", warning.c_str());
   }
   if (!flags.quiet) {
-    std::fprintf(stderr, "wrote %s: %lld tensors, %s\n", flags.options.out.c_str(),
-                 static_cast<long long>(report->tensors), HumanBytes(report->file_bytes).c_str());
+    std::fprintf(stderr, "wrote %s: %lld tensors, %s; the golden took %.1f s\n",
+                 flags.options.out.c_str(), static_cast<long long>(report->tensors),
+                 HumanBytes(report->file_bytes).c_str(), report->golden_seconds);
   }
   return 0;
 }

@@ -146,6 +146,30 @@ TEST_P(WindowedModel, EvictionEqualsMaskingOverAFullCacheBitForBit) {
   }
 }
 
+TEST(Model, InEveryModeWithEveryGateChunksAndThreadsChangeNoBit) {
+  constexpr ResidualMode kModes[] = {ResidualMode::kFull,    ResidualMode::kFullHw,
+                                     ResidualMode::kBlock,   ResidualMode::kBlockMh,
+                                     ResidualMode::kDelta,   ResidualMode::kDeltaBlock,
+                                     ResidualMode::kDeltaMh, ResidualMode::kHyperConnection};
+  constexpr Gate kGates[] = {Gate::kNone, Gate::kAlpha, Gate::kSigmoidScalar, Gate::kSigmoidVector};
+  for (const ResidualMode mode : kModes) {
+    for (const Gate gate : kGates) {
+      ModelConfig config = TinyConfig(mode);
+      config.windows = Table(config, {1, 40, 33, 7, kFullWindow, 31}, 2);
+      config.gate = gate;
+      if (!config.Validate().ok()) continue;  // the mode has no gates
+      const auto model = RandomModel(config, 11);
+      const std::vector<int32_t> ids = RandomIds(90, config.vocab_size, 13);
+      const std::vector<float> expected = Runner(*model, {.chunk = 90}).Run(ids);
+      for (const int64_t chunk : {1, 7}) {
+        Runner runner(*model, {.threads = chunk == 7 ? 2 : 1, .chunk = chunk});
+        EXPECT_EQ(FirstDifference(runner.Run(ids), expected, config.vocab_size), -1)
+            << ResidualModeName(mode) << " " << GateName(gate) << ", chunk " << chunk;
+      }
+    }
+  }
+}
+
 TEST_P(WindowedModel, ChunksAndThreadsChangeNoBit) {
   for (const ResidualMode mode : {ResidualMode::kFullMh, ResidualMode::kAdditive}) {
     const auto model = Make(mode);

@@ -149,22 +149,49 @@ TEST(Swiglu, MatchesF64ForLargeAndSmallGates) {
 TEST(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
   const int64_t rows = 3, width = 24;
   for (const int64_t heads : {1, 3, 8}) {
-    for (const int64_t count : {1, 2, 13}) {
-      const auto sources = Random(count * rows * width, 9), query = Random(width, 10);
-      std::vector<float> inverse(static_cast<size_t>(count * rows), kNan);
+    for (const auto& [count, null] : {std::pair<int64_t, bool>{1, false},
+                                      {2, false},
+                                      {13, false},
+                                      {0, true},
+                                      {1, true},
+                                      {13, true}}) {
+      const auto sources = Random((count + 1) * rows * width, 9), query = Random(width, 10);
+      const auto null_source = Random(width, 11);
+      std::vector<float> inverse(static_cast<size_t>((count + 1) * rows), kNan);
       ReferenceKernels().inverse_rms(
           {sources.data(), width, inverse.data(), width, 1e-6F, 0, count * rows});
+      float null_inverse = kNan;
+      ReferenceKernels().inverse_rms(
+          {null_source.data(), width, &null_inverse, width, 1e-6F, 0, 1});
+      const int64_t all = count + (null ? 1 : 0);
       std::vector<float> out(static_cast<size_t>(rows * width), kNan),
-          scratch(static_cast<size_t>(count), kNan);
-      ReferenceKernels().depth_mix({sources.data(), rows * width, inverse.data(), rows,
-                                    query.data(), count, heads, width, out.data(), scratch.data(),
-                                    0, rows});
+          scratch(static_cast<size_t>(all), kNan),
+          shares(static_cast<size_t>(rows * heads * all), kNan);
+      ReferenceKernels().depth_mix({.sources = sources.data(),
+                                    .source_stride = rows * width,
+                                    .inverse_rms = inverse.data(),
+                                    .inverse_rms_stride = rows,
+                                    .query = query.data(),
+                                    .null_source = null ? null_source.data() : nullptr,
+                                    .null_inverse_rms = null_inverse,
+                                    .num_sources = count,
+                                    .heads = heads,
+                                    .width = width,
+                                    .out = out.data(),
+                                    .scratch = scratch.data(),
+                                    .shares = shares.data(),
+                                    .row_begin = 0,
+                                    .row_end = rows});
       const int64_t slice = width / heads;
       for (int64_t r = 0; r < rows; ++r) {
+        const auto source = [&](int64_t i) {
+          if (null && i == 0) return null_source.data();
+          return sources.data() + ((i - (null ? 1 : 0)) * rows + r) * width;
+        };
         for (int64_t h = 0; h < heads; ++h) {
           std::vector<double> score;
-          for (int64_t i = 0; i < count; ++i) {
-            const float* s = sources.data() + (i * rows + r) * width;
+          for (int64_t i = 0; i < all; ++i) {
+            const float* s = source(i);
             double square = 0.0, dot = 0.0;
             for (int64_t c = 0; c < width; ++c) square += static_cast<double>(s[c]) * s[c];
             for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
@@ -174,16 +201,119 @@ TEST(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
           }
           double sum = 0.0;
           for (double& z : score) sum += z = std::exp(z);
+          for (int64_t i = 0; i < all; ++i) {
+            EXPECT_WITHIN(shares[static_cast<size_t>((r * heads + h) * all + i)],
+                          score[static_cast<size_t>(i)] / sum, 1e-6);
+          }
           for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
             double expected = 0.0;
-            for (int64_t i = 0; i < count; ++i) {
-              expected += score[static_cast<size_t>(i)] / sum *
-                          sources[static_cast<size_t>((i * rows + r) * width + c)];
+            for (int64_t i = 0; i < all; ++i) {
+              expected += score[static_cast<size_t>(i)] / sum * source(i)[c];
             }
             EXPECT_WITHIN(out[static_cast<size_t>(r * width + c)], expected, 2e-6);
           }
         }
       }
+    }
+  }
+}
+
+TEST(LayerNorm, MatchesF64WithTheBiasedVarianceAndMayWorkInPlace) {
+  for (const int64_t width : {1, 16, 19, 192}) {
+    const int64_t rows = 3;
+    auto x = Random(rows * width, 40, 3.0F);
+    const auto weight = Random(width, 41), bias = Random(width, 42);
+    std::vector<float> y(x.size(), kNan);
+    ReferenceKernels().layer_norm(
+        {x.data(), weight.data(), bias.data(), y.data(), width, 1e-5F, 0, rows});
+    for (int64_t r = 0; r < rows; ++r) {
+      double mean = 0.0, variance = 0.0;
+      const float* row = x.data() + r * width;
+      for (int64_t c = 0; c < width; ++c) mean += row[c];
+      mean /= static_cast<double>(width);
+      for (int64_t c = 0; c < width; ++c) variance += (row[c] - mean) * (row[c] - mean);
+      variance /= static_cast<double>(width);
+      for (int64_t c = 0; c < width; ++c) {
+        const auto i = static_cast<size_t>(c);
+        EXPECT_WITHIN(y[static_cast<size_t>(r * width) + i],
+                      (row[c] - mean) / std::sqrt(variance + 1e-5) * weight[i] + bias[i], 2e-5);
+      }
+    }
+    ReferenceKernels().layer_norm(
+        {x.data(), weight.data(), bias.data(), x.data(), width, 1e-5F, 0, rows});
+    EXPECT_EQ(x, y);
+  }
+}
+
+TEST(Gelu, IsTheExactFormAndNotTheTangent) {
+  std::vector<float> x = {-30.0F, -3.0F, -1.0F, -0.1F, 0.0F, 0.1F, 1.0F, 2.5F, 30.0F};
+  const std::vector<float> before = x;
+  ReferenceKernels().gelu({x.data(), std::ssize(x), 0, 1});
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double v = before[i];
+    EXPECT_WITHIN(x[i], v / 2 * (1 + std::erf(v / std::sqrt(2.0))), 4 * kUnit * (1 + std::abs(v)));
+  }
+}
+
+TEST(Combine, AddsWeightedSourcesAndSubtractsExactly) {
+  const int64_t rows = 2, width = 5, count = 3;
+  const auto sources = Random(count * rows * width, 50), weights = Random(count, 51);
+  std::vector<float> out(static_cast<size_t>(rows * width), kNan);
+  ReferenceKernels().combine(
+      {sources.data(), rows * width, weights.data(), count, out.data(), width, 0, rows});
+  for (size_t i = 0; i < out.size(); ++i) {
+    double sum = 0.0;
+    for (size_t n = 0; n < 3; ++n) sum += static_cast<double>(weights[n]) * sources[n * 10 + i];
+    EXPECT_WITHIN(out[i], sum, 1e-6);
+  }
+  const float difference[] = {-1.0F, 1.0F};
+  ReferenceKernels().combine(
+      {sources.data(), rows * width, difference, 2, out.data(), width, 0, rows});
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], sources[10 + i] - sources[i]);
+}
+
+TEST(Gate, MixesByANumberOrByLogitsAndZeroKeepsTheStateBitForBit) {
+  const int64_t rows = 2, width = 7;
+  const auto state = Random(rows * width, 60), logits = Random(rows * width, 61, 3.0F);
+  const auto before = Random(rows * width, 62);
+  for (const float alpha : {0.0F, 0.3F, -1.5F, 1.0F}) {
+    auto read = before;
+    ReferenceKernels().gate({state.data(), nullptr, alpha, read.data(), width, 0, rows});
+    for (size_t i = 0; i < read.size(); ++i) {
+      EXPECT_WITHIN(read[i], (1.0 - alpha) * state[i] + static_cast<double>(alpha) * before[i],
+                    1e-6);
+    }
+    EXPECT_EQ(read == state, alpha == 0.0F);
+    EXPECT_EQ(read == before, alpha == 1.0F);
+  }
+  auto read = before;
+  ReferenceKernels().gate({state.data(), logits.data(), 0.0F, read.data(), width, 0, rows});
+  for (size_t i = 0; i < read.size(); ++i) {
+    const double a = 1.0 / (1.0 + std::exp(-static_cast<double>(logits[i])));
+    EXPECT_WITHIN(read[i], (1.0 - a) * state[i] + a * before[i], 1e-6);
+  }
+}
+
+TEST(Embed, TakesRowsAndAddsThoseOfThePositions) {
+  const int64_t width = 5;
+  const auto table = Random(3 * width, 70), places = Random(4 * width, 71);
+  std::vector<uint16_t> narrow;
+  for (const float value : places) narrow.push_back(ToBF16(value));
+  const std::vector<int32_t> ids = {2, 0};
+  const std::vector<int64_t> position = {3, 1};
+  std::vector<float> out(static_cast<size_t>(2 * width), kNan);
+  EmbedArgs args{table.data(),    Element::kF32, ids.data(), nullptr, Element::kBF16,
+                 position.data(), out.data(),    width,      0,       2};
+  ReferenceKernels().embed(args);
+  EXPECT_TRUE(std::equal(out.begin(), out.begin() + width, table.begin() + 2 * width));
+  args.positions = narrow.data();
+  ReferenceKernels().embed(args);
+  for (int64_t r = 0; r < 2; ++r) {
+    const auto row = static_cast<size_t>(r);
+    for (int64_t c = 0; c < width; ++c) {
+      EXPECT_EQ(out[static_cast<size_t>(r * width + c)],
+                table[static_cast<size_t>(ids[row] * width + c)] +
+                    FromBF16(narrow[static_cast<size_t>(position[row] * width + c)]));
     }
   }
 }

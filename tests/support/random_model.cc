@@ -30,7 +30,12 @@ ModelConfig TinyConfig(ResidualMode mode) {
   config.train_context = 512;
   config.qk_norm = true;
   config.residual = mode;
-  config.routing_heads = mode == ResidualMode::kFullMh ? 3 : 1;
+  const bool per_head = mode == ResidualMode::kFullMh || mode == ResidualMode::kFullHw ||
+                        mode == ResidualMode::kBlockMh || mode == ResidualMode::kDeltaMh;
+  if (per_head) config.routing_heads = 3;
+  if (config.has_blocks()) config.routing_blocks = 2;
+  config.null_source = config.is_delta() && mode != ResidualMode::kDelta;
+  if (mode == ResidualMode::kHyperConnection) config.hyper_streams = 3;
   config.windows = WindowTable::Full(config.layers, config.heads);
   return config;
 }

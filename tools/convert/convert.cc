@@ -5,17 +5,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
 
 #include "engine/checkpoint.h"
+#include "engine/golden.h"
 #include "engine/sha256.h"
 #include "engine/tensor_table.h"
-#include "tools/convert/hf_config.h"
-#include "tools/convert/hf_source.h"
-#include "tools/convert/hf_tokenizer.h"
 #include "tools/convert/interrupt.h"
+#include "tools/convert/source_model.h"
 #include "tools/convert/weight_copy.h"
 
 namespace lookback::tools {
@@ -29,16 +30,14 @@ constexpr size_t kHashSliceBytes = size_t{4} << 20;
 /// One tensor to write: what the model wants, where it lies, how it is stored.
 struct PlannedTensor {
   TensorSpec spec;
-  HfSource::Located source;
+  SourceTensor source;
   DType target;
 };
 
 struct Plan {
-  HfModel model;
-  HfSource weights;
+  SourceModel model;
   std::vector<PlannedTensor> tensors;
-  HfGeneration generation;
-  HfTokenizer tokenizer;
+  Golden golden;
   std::vector<std::string> inputs;  ///< paths
   std::vector<std::string> warnings;
 };
@@ -85,25 +84,27 @@ DType TargetType(const TensorSpec& spec, DType source, WeightType weights) {
   return DType::kF32;
 }
 
-Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config, const HfSource& weights,
-                                               WeightType type) {
+Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config,
+                                               const WeightSource& weights, WeightType type) {
   // A config of a few bytes can ask for far more tensors than the folder has.
-  if (config.layers > static_cast<int64_t>(weights.tensors().size())) {
+  if (config.layers > static_cast<int64_t>(weights.tensors.size())) {
     return Mismatch("num_hidden_layers in config.json", config.layers,
-                    StrCat("no more than the ", weights.tensors().size(), " tensors there are"));
+                    StrCat("no more than the ", weights.tensors.size(), " tensors there are"));
   }
   std::vector<PlannedTensor> plan;
   std::vector<std::string_view> wanted;
   for (TensorSpec& spec : ModelTensors(config)) {
-    LOOKBACK_ASSIGN_OR_RETURN(HfSource::Located source, weights.Find(spec.name));
-    const DType dtype = source.view.dtype;
+    LOOKBACK_ASSIGN_OR_RETURN(SourceTensor source, weights.Find(spec.name));
+    const DType dtype = source.dtype;
     if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
       return Mismatch(StrCat("dtype of tensor ", Quoted(spec.name), " in ", source.file->path()),
                       DTypeName(dtype), "F32, F16 or BF16");
     }
-    if (source.view.shape != spec.shape) {
+    // A gate's number is 0-d in one class of the release and [1] in the other.
+    const bool number = source.shape.empty() && spec.shape == std::vector<int64_t>{1};
+    if (source.shape != spec.shape && !number) {
       return Mismatch(StrCat("shape of tensor ", Quoted(spec.name), " in ", source.file->path()),
-                      ShapeString(source.view.shape),
+                      ShapeString(source.shape),
                       StrCat(ShapeString(spec.shape), " from config.json"));
     }
     const DType target = TargetType(spec, dtype, type);
@@ -111,83 +112,44 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config, const 
   }
   for (const PlannedTensor& tensor : plan) wanted.push_back(tensor.spec.name);
   std::sort(wanted.begin(), wanted.end());
-  for (const auto& [name, file] : weights.tensors()) {
+  for (const auto& [name, tensor] : weights.tensors) {
     if (std::binary_search(wanted.begin(), wanted.end(), std::string_view(name)) ||
         IsIgnoredTensor(config, name)) {
       continue;
     }
-    return Mismatch(StrCat("tensor ", Quoted(name), " in ", file->path()), "an unknown tensor",
+    return Mismatch(StrCat("tensor ", Quoted(name), " in ", tensor.file->path()),
+                    "an unknown tensor",
                     StrCat("only those of a ", FamilyName(config.family), " model, mode ",
                            ResidualModeName(config.residual), ", with these switches"));
   }
   return plan;
 }
 
-/// True where a value anywhere under a key that contains `mixed_partition` says yes.
-bool SaysMixedPartition(const Json& json, bool under_key) {
-  if (json.is_object()) {
-    for (const auto& [key, value] : json.items()) {
-      const bool named = key.find("mixed_partition") != std::string::npos;
-      if (SaysMixedPartition(value, under_key || named)) return true;
-    }
-    return false;
-  }
-  if (json.is_array()) {
-    return std::any_of(json.begin(), json.end(),
-                       [&](const Json& element) { return SaysMixedPartition(element, under_key); });
-  }
-  if (!under_key || json.is_null()) return false;
-  if (json.is_boolean()) return *json.get_ptr<const bool*>();
-  if (json.is_string()) return !json.get_ptr<const std::string*>()->empty();
-  return JsonNumber(json).value_or(0.0) != 0.0;
-}
-
-Status WarnOfMixedPartition(const std::string& folder, std::vector<std::string>& warnings) {
-  const std::string path = folder + "/training_manifest.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return {};
-  LOOKBACK_ASSIGN_OR_RETURN(const Json manifest, ReadJsonFile(path));
-  if (SaysMixedPartition(manifest, false)) {
-    warnings.push_back(StrCat(path,
-                              " names mixed_partition: a network trained that way has no "
-                              "other trace and is not what this file will compute"));
-  }
-  return {};
-}
-
-Result<Plan> MakePlan(const ConvertOptions& options) {
+Result<SourceModel> ReadSource(const ConvertOptions& options) {
   LOOKBACK_RETURN_IF_ERROR(CheckSourceFolder(options.source));
-  Plan plan;
-  const std::string config_path = options.source + "/config.json";
-  LOOKBACK_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(config_path));
-  LOOKBACK_ASSIGN_OR_RETURN(plan.model, ReadHfConfig(config, config_path));
-  plan.inputs.push_back(config_path);
-  LOOKBACK_ASSIGN_OR_RETURN(plan.generation,
-                            ReadHfGeneration(options.source, plan.model.config.vocab_size));
-  LOOKBACK_ASSIGN_OR_RETURN(ChosenWindows windows,
-                            ChooseWindows(options.windows, options.source, plan.model));
-  plan.model.config.windows = std::move(windows.table);
-  const std::string& tokenizer_folder =
-      options.tokenizer_folder.empty() ? options.source : options.tokenizer_folder;
   if (!options.tokenizer_folder.empty()) {
     LOOKBACK_RETURN_IF_ERROR(CheckSourceFolder(options.tokenizer_folder));
   }
-  LOOKBACK_ASSIGN_OR_RETURN(plan.tokenizer,
-                            ReadHfTokenizer(tokenizer_folder, plan.model, plan.generation));
-  if (!plan.tokenizer.warning.empty()) plan.warnings.push_back(plan.tokenizer.warning);
-  LOOKBACK_RETURN_IF_ERROR(WarnOfMixedPartition(options.source, plan.warnings));
-  LOOKBACK_ASSIGN_OR_RETURN(plan.weights, HfSource::Open(options.source));
-  LOOKBACK_ASSIGN_OR_RETURN(plan.tensors,
-                            PlanTensors(plan.model.config, plan.weights, options.weights));
+  return ReadHfModel(options);
+}
 
-  for (const std::string& name : plan.weights.file_names()) {
-    plan.inputs.push_back(options.source + "/" + name);
+Result<Plan> MakePlan(const ConvertOptions& options) {
+  Plan plan;
+  LOOKBACK_ASSIGN_OR_RETURN(plan.model, ReadSource(options));
+  SourceModel& model = plan.model;
+  LOOKBACK_ASSIGN_OR_RETURN(ChosenWindows windows,
+                            ChooseWindows(options.windows, options.source, model));
+  model.config.windows = std::move(windows.table);
+  LOOKBACK_ASSIGN_OR_RETURN(plan.tensors,
+                            PlanTensors(model.config, model.weights, options.weights));
+  plan.golden = EmptyGolden(model.config);
+  plan.warnings = model.warnings;
+  if (!model.tokenizer.warning.empty()) plan.warnings.push_back(model.tokenizer.warning);
+  plan.inputs = model.inputs;
+  for (const auto* paths :
+       {&model.weights.inputs, &model.generation.inputs, &model.tokenizer.inputs}) {
+    plan.inputs.insert(plan.inputs.end(), paths->begin(), paths->end());
   }
-  const auto append = [&](const std::vector<std::string>& paths) {
-    plan.inputs.insert(plan.inputs.end(), paths.begin(), paths.end());
-  };
-  append(plan.generation.inputs);
-  append(plan.tokenizer.inputs);
   if (!windows.input_path.empty()) plan.inputs.push_back(windows.input_path);
   LOOKBACK_RETURN_IF_ERROR(CheckTarget(options.out, plan.inputs));
   return plan;
@@ -246,20 +208,43 @@ Result<Json> DescribeSource(const Plan& plan, const ConvertOptions& options) {
 
 void Declare(const Plan& plan, const Json& source, SafetensorsWriter& writer) {
   const ModelConfig& config = plan.model.config;
+  const HfTokenizer& tokenizer = plan.model.tokenizer;
   writer.SetMetadata("format", "lookback");
   writer.SetMetadata("format_version", StrCat(kFormatVersion));
   writer.SetMetadata("config", DumpJson(config.ToJson()));
   writer.SetMetadata("windows", DumpJson(config.windows.ToJson()));
-  writer.SetMetadata("tokenizer", DumpJson(plan.tokenizer.info.ToJson()));
-  writer.SetMetadata("generation", DumpJson(plan.generation.defaults.ToJson()));
+  writer.SetMetadata("tokenizer", DumpJson(tokenizer.info.ToJson()));
+  writer.SetMetadata("generation", DumpJson(plan.model.generation.defaults.ToJson()));
   writer.SetMetadata("source", DumpJson(source));
   for (const PlannedTensor& tensor : plan.tensors) {
     writer.Declare(tensor.spec.name, tensor.target, tensor.spec.shape);
   }
-  if (!plan.tokenizer.bytes.empty()) {
-    writer.Declare("lookback.tokenizer", DType::kU8,
-                   {static_cast<int64_t>(plan.tokenizer.bytes.size())});
+  if (!tokenizer.bytes.empty()) {
+    writer.Declare("lookback.tokenizer", DType::kU8, {std::ssize(tokenizer.bytes)});
   }
+  const Golden& golden = plan.golden;
+  const int64_t positions = std::ssize(golden.positions);
+  writer.Declare("lookback.golden.ids", DType::kI32, {std::ssize(golden.ids)});
+  writer.Declare("lookback.golden.positions", DType::kI32, {positions});
+  writer.Declare("lookback.golden.top_ids", DType::kI32, {positions, golden.top});
+  writer.Declare("lookback.golden.top_logits", DType::kF32, {positions, golden.top});
+}
+
+/// Runs the model from the file as far as it is written, which proves too that the file loads.
+Status AppendGolden(Golden& golden, SafetensorsWriter& writer) {
+  LOOKBACK_ASSIGN_OR_RETURN(const std::string written, writer.Preview());
+  LOOKBACK_ASSIGN_OR_RETURN(const auto model, LoadedModel::Open(written));
+  LOOKBACK_RETURN_IF_ERROR(ComputeGolden(model, golden));
+  for (const float logit : golden.top_logits) {
+    if (std::isfinite(logit)) continue;
+    return Mismatch("logits of the converted model", logit, "finite numbers");
+  }
+  for (const auto bytes :
+       {std::as_bytes(std::span(golden.ids)), std::as_bytes(std::span(golden.positions)),
+        std::as_bytes(std::span(golden.top_ids)), std::as_bytes(std::span(golden.top_logits))}) {
+    LOOKBACK_RETURN_IF_ERROR(writer.Append(bytes));
+  }
+  return {};
 }
 
 }  // namespace
@@ -290,10 +275,14 @@ Result<ConvertReport> Convert(const ConvertOptions& options) {
     LOOKBACK_RETURN_IF_ERROR(
         CopyWeights(tensor.spec.name, tensor.source, tensor.target, writer, after_slice));
   }
-  LOOKBACK_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(plan.tokenizer.bytes))));
+  LOOKBACK_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(plan.model.tokenizer.bytes))));
+  LOOKBACK_RETURN_IF_ERROR(after_slice(0));
+  const auto start = std::chrono::steady_clock::now();
+  LOOKBACK_RETURN_IF_ERROR(AppendGolden(plan.golden, writer));
+  const std::chrono::duration<double> golden = std::chrono::steady_clock::now() - start;
   LOOKBACK_RETURN_IF_ERROR(after_slice(0));
   LOOKBACK_RETURN_IF_ERROR(writer.Finish());
-  return ConvertReport{writer.file_bytes(), static_cast<int64_t>(plan.tensors.size()),
+  return ConvertReport{writer.file_bytes(), std::ssize(plan.tensors), golden.count(),
                        std::move(plan.warnings)};
 }
 

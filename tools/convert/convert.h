@@ -32,6 +32,7 @@ struct ConvertOptions {
 struct ConvertReport {
   int64_t file_bytes = 0;
   int64_t tensors = 0;
+  double golden_seconds = 0.0;  ///< of the run whose logits the file carries
   std::vector<std::string> warnings;
 };
 

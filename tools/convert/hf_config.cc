@@ -39,27 +39,28 @@ FamilyDefaults DefaultsOf(Family family) {
   return {2048, 0, 0, false, true};
 }
 
-/// The modes of the release. A row whose `mode` is empty is one that this version cannot convert.
+/// A mode of the release. What it makes of the keys that only some modes read.
 struct ModeRow {
   std::string_view name;
   std::string_view only_model_type;  ///< "" = both families
-  std::optional<ResidualMode> mode;
+  ResidualMode mode;
+  bool heads;   ///< attnres_num_heads
+  bool blocks;  ///< attnres_num_blocks
 };
 
 constexpr ModeRow kModes[] = {
-    {"full_mh", "", ResidualMode::kFullMh},
-    {"full", "", {}},
-    {"full_hw", "qwen3_attnres", {}},
-    {"block", "", {}},
-    {"block_mh", "", {}},
-    {"delta", "", {}},
-    {"delta_block", "", {}},
-    {"delta_mh", "llama_attnres", {}},
-    {"hyper_connection", "", {}},
+    {"full", "", ResidualMode::kFull, false, false},
+    {"full_mh", "", ResidualMode::kFullMh, true, false},
+    {"full_hw", "qwen3_attnres", ResidualMode::kFullHw, true, false},
+    {"block", "", ResidualMode::kBlock, false, true},
+    {"block_mh", "", ResidualMode::kBlockMh, true, true},
+    {"delta", "", ResidualMode::kDelta, false, false},
+    {"delta_block", "", ResidualMode::kDeltaBlock, false, true},
+    {"delta_mh", "llama_attnres", ResidualMode::kDeltaMh, true, true},
+    {"hyper_connection", "", ResidualMode::kHyperConnection, false, false},
 };
 
-constexpr std::string_view kGates[] = {"bias", "learnable_alpha", "sigmoid_scalar",
-                                       "sigmoid_vector"};
+constexpr Gate kGates[] = {Gate::kNone, Gate::kAlpha, Gate::kSigmoidScalar, Gate::kSigmoidVector};
 
 /// Keys that change the network in a way that nothing else in the config tells.
 constexpr std::string_view kRefusedKeys[] = {"experiment6_qkv_groups", "experiment7_local_q_groups",
@@ -89,48 +90,59 @@ Result<ModelType> ReadModelType(const JsonObject& config) {
   return Mismatch(StrCat("model_type in ", config.where()), Quoted(name), StrCat("one of ", known));
 }
 
-Result<ResidualMode> ReadMode(const JsonObject& config, const ModelType& type) {
+Result<const ModeRow*> FindMode(const JsonObject& config, const ModelType& type) {
   const std::string what = StrCat("attnres_mode in ", config.where());
-  if (!type.routed) {
-    const Json* mode = config.Find("attnres_mode");
-    if (mode == nullptr) return ResidualMode::kAdditive;
-    return Mismatch(what, StrCat(DescribeJson(*mode), " with model_type ", Quoted(type.name)),
-                    StrCat("model_type ", Quoted(StrCat(type.name, "_attnres"))));
-  }
   LOOKBACK_ASSIGN_OR_RETURN(const std::string name, config.String("attnres_mode"));
   std::string known;
   for (const ModeRow& row : kModes) {
     known += StrCat(known.empty() ? "" : ", ", row.name);
     if (row.name != name) continue;
-    if (!row.only_model_type.empty() && row.only_model_type != type.name) {
-      return Mismatch(what, StrCat(Quoted(name), " with model_type ", Quoted(type.name)),
-                      StrCat("model_type ", Quoted(row.only_model_type), " for this mode"));
-    }
-    if (row.mode) return *row.mode;
-    return Mismatch(what, Quoted(name), "\"full_mh\" (this version cannot convert that mode yet)");
+    if (row.only_model_type.empty() || row.only_model_type == type.name) return &row;
+    return Mismatch(what, StrCat(Quoted(name), " with model_type ", Quoted(type.name)),
+                    StrCat("model_type ", Quoted(row.only_model_type), " for this mode"));
   }
   return Mismatch(what, Quoted(name), StrCat("one of ", known));
 }
 
-Status ReadRouting(const JsonObject& config, ModelConfig& model) {
-  const Result<std::string> read_gate = config.String("attnres_gate_type", "bias");
-  if (!read_gate.ok()) return read_gate.status();
-  const std::string_view gate = *read_gate;
-  if (gate != "bias") {
-    const bool known = std::find(std::begin(kGates), std::end(kGates), gate) != std::end(kGates);
-    return Mismatch(StrCat("attnres_gate_type in ", config.where()), Quoted(gate),
-                    known ? "\"bias\" (this version cannot convert that gate yet)" : "\"bias\"");
+Result<Gate> ReadGate(const JsonObject& config) {
+  LOOKBACK_ASSIGN_OR_RETURN(const std::string name, config.String("attnres_gate_type", "bias"));
+  std::string known;
+  for (const Gate gate : kGates) {
+    if (GateName(gate) == name) return gate;
+    known += StrCat(known.empty() ? "" : ", ", GateName(gate));
   }
-  // Read for their types alone: in full_mh they change nothing.
-  LOOKBACK_RETURN_IF_ERROR(config.Int("attnres_num_blocks", 1, kMaxInt32, 8).status());
-  LOOKBACK_RETURN_IF_ERROR(config.Bool("attnres_use_null_source", false).status());
-  LOOKBACK_RETURN_IF_ERROR(config.Int("attnres_hyper_n", 1, kMaxInt32, 4).status());
-  LOOKBACK_ASSIGN_OR_RETURN(model.routing_heads, config.Int("attnres_num_heads", 1, kMaxInt32, 8));
+  return Mismatch(StrCat("attnres_gate_type in ", config.where()), Quoted(name),
+                  StrCat("one of ", known));
+}
+
+/// The attnres_* keys. Every one is checked for its type, also where the mode does not read it.
+Status ReadRouting(const JsonObject& config, const ModelType& type, ModelConfig& model) {
+  LOOKBACK_ASSIGN_OR_RETURN(const ModeRow* row, FindMode(config, type));
+  model.residual = row->mode;
+  LOOKBACK_ASSIGN_OR_RETURN(const int64_t heads, config.Int("attnres_num_heads", 1, kMaxInt32, 8));
+  LOOKBACK_ASSIGN_OR_RETURN(const int64_t blocks,
+                            config.Int("attnres_num_blocks", 1, kMaxInt32, 8));
+  LOOKBACK_ASSIGN_OR_RETURN(const int64_t streams, config.Int("attnres_hyper_n", 1, 1024, 4));
+  LOOKBACK_ASSIGN_OR_RETURN(const bool null, config.Bool("attnres_use_null_source", false));
+  LOOKBACK_ASSIGN_OR_RETURN(const Gate gate, ReadGate(config));
+  if (row->heads) model.routing_heads = heads;
+  if (row->blocks) model.routing_blocks = blocks;
+  if (row->mode == ResidualMode::kHyperConnection) model.hyper_streams = streams;
+  if (model.is_delta()) model.null_source = null || row->mode == ResidualMode::kDeltaMh;
+  if (model.routes() && row->mode != ResidualMode::kFullHw) model.gate = gate;
   if (model.hidden_size % model.routing_heads != 0) {
     return Mismatch(StrCat("attnres_num_heads in ", config.where()), model.routing_heads,
                     StrCat("a divisor of hidden_size ", model.hidden_size));
   }
   return {};
+}
+
+Status RefuseRouting(const JsonObject& config, const ModelType& type) {
+  const Json* mode = config.Find("attnres_mode");
+  if (mode == nullptr) return {};
+  return Mismatch(StrCat("attnres_mode in ", config.where()),
+                  StrCat(DescribeJson(*mode), " with model_type ", Quoted(type.name)),
+                  StrCat("model_type ", Quoted(StrCat(type.name, "_attnres"))));
 }
 
 Status ReadSizes(const JsonObject& config, const FamilyDefaults& defaults, ModelConfig& model) {
@@ -254,9 +266,9 @@ Result<HfModel> ReadHfConfig(const Json& json, const std::string& where) {
   model.family = type.family;
   const FamilyDefaults defaults = DefaultsOf(type.family);
   model.qk_norm = defaults.qk_norm;
-  LOOKBACK_ASSIGN_OR_RETURN(model.residual, ReadMode(config, type));
   LOOKBACK_RETURN_IF_ERROR(ReadSizes(config, defaults, model));
-  if (type.routed) LOOKBACK_RETURN_IF_ERROR(ReadRouting(config, model));
+  LOOKBACK_RETURN_IF_ERROR(type.routed ? ReadRouting(config, type, model)
+                                       : RefuseRouting(config, type));
   LOOKBACK_ASSIGN_OR_RETURN(const double eps, config.Number("rms_norm_eps", 0.0, 1.0, 1e-6));
   model.norm_eps = static_cast<float>(eps);
   LOOKBACK_ASSIGN_OR_RETURN(model.rope, ReadHfRope(config));

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/json.h"
+#include "engine/safetensors.h"
 
 namespace lookback::tools {
 
@@ -23,47 +24,25 @@ bool IsPlainFileName(std::string_view name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
 }
 
-}  // namespace
-
-Result<HfSource> HfSource::Open(const std::string& folder) {
-  HfSource source;
-  source.folder_ = folder;
-  if (Exists(StrCat(folder, "/", kSingleFile))) {
-    LOOKBACK_RETURN_IF_ERROR(source.OpenShard(std::string(kSingleFile)));
-    return source;
-  }
-  if (Exists(StrCat(folder, "/", kIndexFile))) {
-    LOOKBACK_RETURN_IF_ERROR(source.OpenIndex());
-    return source;
-  }
-  const std::string expected = StrCat(kSingleFile, " or ", kIndexFile);
-  for (const std::string_view other : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (!Exists(StrCat(folder, "/", other))) continue;
-    return Mismatch(StrCat("weights in ", folder), other,
-                    StrCat(expected, " (this version cannot read PyTorch files yet)"));
-  }
-  return Status(StatusCode::kNotFound,
-                StrCat("weights in ", folder, ": got none, expected ", expected));
-}
-
-Status HfSource::OpenShard(const std::string& name) {
-  LOOKBACK_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file,
-                            SafetensorsFile::Open(StrCat(folder_, "/", name)));
-  for (const auto& [tensor, entry] : file->entries()) {
-    const auto [place, is_new] = tensors_.emplace(tensor, file.get());
+Status AddShard(const std::string& name, WeightSource& source) {
+  const std::string path = StrCat(source.where, "/", name);
+  LOOKBACK_ASSIGN_OR_RETURN(const auto header, SafetensorsFile::Open(path));
+  LOOKBACK_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  source.files.push_back(std::make_unique<InputFile>(std::move(file)));
+  source.inputs.push_back(path);
+  for (const auto& [tensor, entry] : header->entries()) {
+    const auto [place, is_new] = source.tensors.try_emplace(
+        tensor, SourceTensor{entry.dtype, entry.shape, source.files.back().get(), entry.begin});
     if (!is_new) {
-      return Mismatch(StrCat("tensor ", Quoted(tensor), " in ", folder_),
-                      StrCat("one in ", place->second->path(), " and one in ", file->path()),
-                      "one");
+      return Mismatch(StrCat("tensor ", Quoted(tensor), " in ", source.where),
+                      StrCat("one in ", place->second.file->path(), " and one in ", path), "one");
     }
   }
-  files_.push_back(std::move(file));
-  file_names_.push_back(name);
   return {};
 }
 
-Status HfSource::OpenIndex() {
-  const std::string path = StrCat(folder_, "/", kIndexFile);
+Status AddIndex(WeightSource& source) {
+  const std::string path = StrCat(source.where, "/", kIndexFile);
   LOOKBACK_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
   LOOKBACK_ASSIGN_OR_RETURN(const JsonObject index, JsonObject::From(json, path));
   const Json* map = index.Find("weight_map");
@@ -84,12 +63,12 @@ Status HfSource::OpenIndex() {
                       StrCat("at most ", kMaxShards));
     }
   }
-  file_names_.emplace_back(kIndexFile);
-  for (const std::string& shard : shards) LOOKBACK_RETURN_IF_ERROR(OpenShard(shard));
+  source.inputs.push_back(path);
+  for (const std::string& shard : shards) LOOKBACK_RETURN_IF_ERROR(AddShard(shard, source));
   for (const auto& [tensor, value] : map->items()) {
-    const std::string file = StrCat(folder_, "/", *value.get_ptr<const std::string*>());
-    const auto found = tensors_.find(tensor);
-    if (found == tensors_.end() || found->second->path() != file) {
+    const std::string file = StrCat(source.where, "/", *value.get_ptr<const std::string*>());
+    const auto found = source.tensors.find(tensor);
+    if (found == source.tensors.end() || found->second.file->path() != file) {
       return Mismatch(StrCat("weight_map ", Quoted(tensor), " in ", path), StrCat("none in ", file),
                       "that tensor in that file");
     }
@@ -97,14 +76,27 @@ Status HfSource::OpenIndex() {
   return {};
 }
 
-Result<HfSource::Located> HfSource::Find(std::string_view name) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
-    return Status(StatusCode::kNotFound,
-                  StrCat("tensor ", Quoted(name), " in ", folder_, ": got none, expected one"));
+}  // namespace
+
+Result<WeightSource> OpenHfWeights(const std::string& folder) {
+  WeightSource source;
+  source.where = folder;
+  if (Exists(StrCat(folder, "/", kSingleFile))) {
+    LOOKBACK_RETURN_IF_ERROR(AddShard(std::string(kSingleFile), source));
+    return source;
   }
-  LOOKBACK_ASSIGN_OR_RETURN(TensorView view, found->second->Tensor(name));
-  return Located{found->second, std::move(view)};
+  if (Exists(StrCat(folder, "/", kIndexFile))) {
+    LOOKBACK_RETURN_IF_ERROR(AddIndex(source));
+    return source;
+  }
+  const std::string expected = StrCat(kSingleFile, " or ", kIndexFile);
+  for (const std::string_view other : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!Exists(StrCat(folder, "/", other))) continue;
+    return Mismatch(StrCat("weights in ", folder), other,
+                    StrCat(expected, " (save the model as safetensors)"));
+  }
+  return Status(StatusCode::kNotFound,
+                StrCat("weights in ", folder, ": got none, expected ", expected));
 }
 
 }  // namespace lookback::tools

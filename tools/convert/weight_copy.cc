@@ -24,19 +24,20 @@ std::string IndexString(int64_t flat, std::span<const int64_t> shape) {
 
 }  // namespace
 
-Status CopyWeights(const std::string& name, const HfSource::Located& source, DType target,
+Status CopyWeights(const std::string& name, const SourceTensor& source, DType target,
                    SafetensorsWriter& writer, const std::function<Status(int64_t)>& after_slice) {
   LOOKBACK_CHECK(target == DType::kF32 || target == DType::kBF16);
-  const int64_t total = source.view.elements();
-  const int64_t width = DTypeBytes(source.view.dtype);
+  const int64_t total = source.elements();
+  const int64_t width = DTypeBytes(source.dtype);
+  std::vector<std::byte> bytes(static_cast<size_t>(std::min(total, kSliceElements) * width));
   std::vector<float> values(static_cast<size_t>(std::min(total, kSliceElements)));
   std::vector<uint16_t> rounded(target == DType::kBF16 ? values.size() : 0);
   for (int64_t begin = 0; begin < total; begin += kSliceElements) {
     const int64_t count = std::min(kSliceElements, total - begin);
     const std::span<float> slice(values.data(), static_cast<size_t>(count));
-    const auto bytes = source.view.data.subspan(static_cast<size_t>(begin * width),
-                                                static_cast<size_t>(count * width));
-    LOOKBACK_RETURN_IF_ERROR(CopyAsF32({source.view.dtype, {count}, bytes}, slice));
+    const std::span<std::byte> read = std::span(bytes).first(static_cast<size_t>(count * width));
+    LOOKBACK_RETURN_IF_ERROR(source.file->Read(source.offset + begin * width, read));
+    LOOKBACK_RETURN_IF_ERROR(CopyAsF32({source.dtype, {count}, read}, slice));
     for (size_t i = 0; i < slice.size(); ++i) {
       float written = slice[i];
       if (target == DType::kBF16) {
@@ -45,14 +46,13 @@ Status CopyWeights(const std::string& name, const HfSource::Located& source, DTy
       }
       if (std::isfinite(written)) continue;
       const int64_t place = begin + static_cast<int64_t>(i);
-      return Mismatch(StrCat("weight ", IndexString(place, source.view.shape), " of tensor ",
+      return Mismatch(StrCat("weight ", IndexString(place, source.shape), " of tensor ",
                              Quoted(name), " in ", source.file->path()),
                       slice[i], StrCat("a finite ", DTypeName(target), " number"));
     }
     const auto out = target == DType::kBF16 ? std::as_bytes(std::span(rounded).first(slice.size()))
                                             : std::as_bytes(slice);
     LOOKBACK_RETURN_IF_ERROR(writer.Append(out));
-    source.file->Release(bytes);
     LOOKBACK_RETURN_IF_ERROR(after_slice(static_cast<int64_t>(out.size())));
   }
   return {};

@@ -7,15 +7,15 @@
 
 #include "engine/safetensors.h"
 #include "engine/status.h"
-#include "tools/convert/hf_source.h"
+#include "tools/convert/weight_source.h"
 
 namespace lookback::tools {
 
 /// Appends `source` to the tensor that `writer` is at, as `target` (F32 or BF16, rounded to nearest
-/// even), a few megabytes at a time, and lets go of the source's pages behind it. A weight that is
+/// even), a few megabytes at a time. A weight that is
 /// not finite, or not after rounding, is refused by name and index. `after_slice` gets the bytes
 /// written; its error ends the copy.
-Status CopyWeights(const std::string& name, const HfSource::Located& source, DType target,
+Status CopyWeights(const std::string& name, const SourceTensor& source, DType target,
                    SafetensorsWriter& writer, const std::function<Status(int64_t)>& after_slice);
 
 }  // namespace lookback::tools

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <limits>
 
+#include "tools/convert/source_model.h"
+
 namespace lookback::tools {
 
 namespace {
@@ -28,7 +30,7 @@ Result<ChosenWindows> ReadTable(const std::string& path, const ModelConfig& conf
 }
 
 Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::string& folder,
-                                  const HfModel& model) {
+                                  const SourceModel& model) {
   const ModelConfig& config = model.config;
   const std::string& asked = request.windows;
   if (asked == "full") {
@@ -49,16 +51,22 @@ Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::strin
   if (!asked.empty()) return ReadTable(asked, config);
   const std::string found = folder + "/windows.json";
   std::error_code ignored;
-  if (std::filesystem::exists(found, ignored)) return ReadTable(found, config);
+  if (!folder.empty() && std::filesystem::exists(found, ignored)) return ReadTable(found, config);
+  if (!model.needs_windows.empty()) {
+    return Mismatch("windows", StrCat("none (", model.needs_windows, ")"),
+                    "--windows FILE.csv (the release's diagnostics), FILE.json, a number of tokens "
+                    "for every head, or full");
+  }
   ChosenWindows chosen{config.windows, ""};
-  if (!model.sliding) chosen.table.set_source("none in the source: every window full");
+  chosen.table.set_source(model.windows_source.empty() ? "none in the source: every window full"
+                                                       : model.windows_source);
   return chosen;
 }
 
 }  // namespace
 
 Result<ChosenWindows> ChooseWindows(const WindowRequest& request, const std::string& folder,
-                                    const HfModel& model) {
+                                    const SourceModel& model) {
   LOOKBACK_ASSIGN_OR_RETURN(ChosenWindows chosen, ChooseTable(request, folder, model));
   if (request.sinks) {
     if (*request.sinks < 0 || *request.sinks > std::numeric_limits<int32_t>::max()) {

@@ -7,9 +7,10 @@
 
 #include "engine/status.h"
 #include "engine/windows.h"
-#include "tools/convert/hf_config.h"
 
 namespace lookback::tools {
+
+struct SourceModel;
 
 /// What the command line asks for.
 struct WindowRequest {
@@ -22,9 +23,9 @@ struct ChosenWindows {
   std::string input_path;  ///< the file it was read from, "" if none
 };
 
-/// In this order: the request, windows.json in `folder`, the config's sliding window, every window
-/// full. Errors name file, layer and head.
+/// In this order: the request, windows.json in `folder` ("" = none), what the checkpoint itself
+/// fixes, every window full unless the model needs a table. Errors name file, layer and head.
 Result<ChosenWindows> ChooseWindows(const WindowRequest& request, const std::string& folder,
-                                    const HfModel& model);
+                                    const SourceModel& model);
 
 }  // namespace lookback::tools

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "kernels/cpu/reference/reference.h"
 #include "kernels/cpu/reference/scalar.h"
@@ -6,23 +7,26 @@
 namespace lookback::kernels::reference {
 namespace {
 
-template <typename T>
-void EmbedOf(const EmbedArgs& args) {
-  const auto* table = static_cast<const T*>(args.table);
-  for (int64_t r = args.row_begin; r < args.row_end; ++r) {
-    const T* source = table + int64_t{args.ids[r]} * args.width;
-    float* out = args.out + r * args.width;
-    for (int64_t i = 0; i < args.width; ++i) out[i] = Widen(source[i]);
+/// Row `index` of a table of either type, to out; added to it with `add`.
+void TakeRow(const void* table, Element type, int64_t index, int64_t width, bool add, float* out) {
+  const auto take = [&](const auto* row) {
+    for (int64_t i = 0; i < width; ++i) out[i] = add ? out[i] + Widen(row[i]) : Widen(row[i]);
+  };
+  if (type == Element::kF32) {
+    take(static_cast<const float*>(table) + index * width);
+  } else {
+    take(static_cast<const uint16_t*>(table) + index * width);
   }
 }
 
 }  // namespace
 
 void Embed(const EmbedArgs& args) {
-  if (args.type == Element::kF32) {
-    EmbedOf<float>(args);
-  } else {
-    EmbedOf<uint16_t>(args);
+  for (int64_t r = args.row_begin; r < args.row_end; ++r) {
+    float* out = args.out + r * args.width;
+    TakeRow(args.table, args.type, args.ids[r], args.width, false, out);
+    if (args.positions == nullptr) continue;
+    TakeRow(args.positions, args.positions_type, args.position[r], args.width, true, out);
   }
 }
 
@@ -63,6 +67,30 @@ void Swiglu(const SwigluArgs& args) {
   for (int64_t i = args.row_begin * args.width; i < args.row_end * args.width; ++i) {
     const float gate = args.gate[i];
     args.out[i] = gate / (1.0F + std::exp(-gate)) * args.up[i];
+  }
+}
+
+void Gelu(const GeluArgs& args) {
+  for (int64_t i = args.row_begin * args.width; i < args.row_end * args.width; ++i) {
+    const float x = args.x[i];
+    args.x[i] = 0.5F * x * (1.0F + std::erf(x * std::numbers::sqrt2_v<float> * 0.5F));
+  }
+}
+
+void Combine(const CombineArgs& args) {
+  const int64_t begin = args.row_begin * args.width, end = args.row_end * args.width;
+  for (int64_t i = begin; i < end; ++i) args.out[i] = args.weights[0] * args.sources[i];
+  for (int64_t n = 1; n < args.num_sources; ++n) {
+    const float* source = args.sources + n * args.source_stride;
+    const float weight = args.weights[n];
+    for (int64_t i = begin; i < end; ++i) args.out[i] += weight * source[i];
+  }
+}
+
+void Gate(const GateArgs& args) {
+  for (int64_t i = args.row_begin * args.width; i < args.row_end * args.width; ++i) {
+    const float a = args.logits == nullptr ? args.alpha : 1.0F / (1.0F + std::exp(-args.logits[i]));
+    args.read[i] = (1.0F - a) * args.state[i] + a * args.read[i];
   }
 }
 

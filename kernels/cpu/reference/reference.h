@@ -8,11 +8,15 @@ namespace lookback::kernels::reference {
 void Gemm(const GemmArgs& args);
 void Embed(const EmbedArgs& args);
 void RmsNorm(const RmsNormArgs& args);
+void LayerNorm(const LayerNormArgs& args);
 void InverseRms(const InverseRmsArgs& args);
 void Add(const AddArgs& args);
 void RopeTable(const RopeTableArgs& args);
 void Rope(const RopeArgs& args);
 void Swiglu(const SwigluArgs& args);
+void Gelu(const GeluArgs& args);
+void Combine(const CombineArgs& args);
+void Gate(const GateArgs& args);
 void KvWrite(const KvWriteArgs& args);
 void Attention(const AttentionArgs& args);
 void DepthMix(const DepthMixArgs& args);

@@ -42,4 +42,11 @@ float Dot(const float* a, const T* b, int64_t n) {
   return SumLanes(lanes);
 }
 
+/// sum_i x[i], in the order of Dot.
+inline float Sum(const float* x, int64_t n) {
+  float lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i % kLanes] += x[i];
+  return SumLanes(lanes);
+}
+
 }  // namespace lookback::kernels::reference
