@@ -143,8 +143,8 @@ Result<Plan> MakePlan(const ConvertOptions& options) {
   LOOKBACK_ASSIGN_OR_RETURN(plan.tensors,
                             PlanTensors(model.config, model.weights, options.weights));
   plan.golden = EmptyGolden(model.config);
-  plan.warnings = model.warnings;
   if (!model.tokenizer.warning.empty()) plan.warnings.push_back(model.tokenizer.warning);
+  plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
   plan.inputs = model.inputs;
   for (const auto* paths :
        {&model.weights.inputs, &model.generation.inputs, &model.tokenizer.inputs}) {
