@@ -166,12 +166,9 @@ constexpr IgnoredRow kIgnored[] = {
     {"self_attn.rotary_emb.inv_freq", true, IsDecoder},
     // A copy of the embedding, or stale: Transformers overwrites it with the embedding, too.
     {"lm_head.weight", false, IsTied},
-    // Buffers of 4·T² bytes a layer, and the networks that choose windows.
+    // Buffers of 4·T² bytes a layer.
     {"attn.full_mask", true, IsGpt},
     {"attn.mask", true, IsGpt},
-    {"attn.controller.*", true, IsGpt},
-    {"attn.joint_sibling_scorer.*", true, IsGpt},
-    {"attn.pairwise_bias.*", true, IsGpt},
 };
 
 bool IsThere(When when, const ModelConfig& config) {

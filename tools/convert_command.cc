@@ -13,18 +13,10 @@ namespace {
 struct Flags {
   ConvertOptions options;
   std::string weights = "keep";
-  std::string adapter;
-  std::string aah_config;
   bool quiet = false;
 };
 
 int RunConvert(Flags& flags) {
-  if (!flags.adapter.empty()) {
-    return Report(InvalidArgument("--adapter: this version cannot apply adapters yet"));
-  }
-  if (!flags.aah_config.empty()) {
-    return Report(InvalidArgument("--config: this version cannot read AAH configurations yet"));
-  }
   Result<WeightType> weights = ParseWeightType(flags.weights);
   if (!weights.ok()) return Report(weights.status());
   flags.options.weights = *weights;
@@ -53,29 +45,38 @@ int RunConvert(Flags& flags) {
 }  // namespace
 
 void AddConvert(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("convert", "Turn a Hugging Face folder into one lookback file");
+  CLI::App* command = app.add_subcommand(
+      "convert", "Turn a Hugging Face folder or an AAH checkpoint into one lookback file");
   const auto flags = std::make_shared<Flags>();
   ConvertOptions& options = flags->options;
-  command->add_option("SRC", options.source, "Folder with config.json and model.safetensors")
+  command
+      ->add_option("SRC", options.source,
+                   "Folder with config.json and model.safetensors, or an AAH run's .pt")
       ->required();
   command->add_option("-o,--out", options.out, "File to write")->required();
-  command->add_option("--windows", options.windows.windows,
-                      "Window table: a JSON file, a number of tokens for every head, or full. "
-                      "Default: windows.json in SRC, else what the config says");
+  command->add_option(
+      "--windows", options.windows.windows,
+      "Window table: a JSON file, the release's diagnostics (.csv), a number of tokens "
+      "for every head, or full. Default: windows.json in SRC, else what the "
+      "checkpoint fixes");
   command->add_option("--sinks", options.windows.sinks,
                       "First tokens that every head keeps seeing, in tokens");
   command->add_option("--weights", flags->weights,
                       "Stored type of the matrices: keep, f32 or bf16 (default keep)");
-  command->add_option("--adapter", flags->adapter, "AAH adapter (not in this version)");
-  command->add_option("--config", flags->aah_config, "AAH configuration (not in this version)");
+  command->add_option("--adapter", options.adapter,
+                      "AAH adapter.pt to carry with the model in SRC; needs --windows");
+  command->add_option("--config", options.aah_config,
+                      "YAML of the AAH run (default: the one beside the .pt)");
   command->add_option("--tokenizer", options.tokenizer_folder,
-                      "Folder with tokenizer.model (default SRC)");
+                      "Folder with tokenizer.json, tokenizer.model, or vocab.json and merges.txt "
+                      "(default SRC)");
   command->add_flag("--quiet", flags->quiet, "No progress");
   command->footer(
       "Examples:\n"
       "  lookback convert tools/demo -o demo.safetensors\n"
-      "  lookback convert Qwen3-0.6B -o qwen3.safetensors --weights bf16 --windows 1024 --sinks 4");
+      "  lookback convert Qwen3-0.6B -o qwen3.safetensors --weights bf16 --windows 1024 --sinks 4\n"
+      "  lookback convert run/model.pt -o aah.safetensors --windows run/heatmap.csv --tokenizer "
+      "gpt2");
   command->callback([flags, &exit_code] { exit_code = RunConvert(*flags); });
 }
 

@@ -47,15 +47,12 @@ Status CheckInterrupt() {
   return {StatusCode::kCancelled, "interrupted: nothing was written"};
 }
 
-Status CheckSourceFolder(const std::string& source) {
+Status CheckFolder(std::string_view what, const std::string& path) {
   std::error_code error;
-  const fs::file_status status = fs::status(source, error);
+  const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) return {};
-  if (!fs::exists(status)) return IoError("cannot open", source, ENOENT);
-  const bool pickled = source.ends_with(".pt") || source.ends_with(".pth");
-  return Mismatch(StrCat("source ", source), "a file",
-                  pickled ? "a Hugging Face folder (this version cannot read .pt files yet)"
-                          : "a Hugging Face folder");
+  if (!fs::exists(status)) return IoError("cannot open", path, ENOENT);
+  return Mismatch(StrCat(what, " ", path), "a file", "a Hugging Face folder");
 }
 
 /// OUT may be absent or a regular file that is none of the inputs.
@@ -84,6 +81,24 @@ DType TargetType(const TensorSpec& spec, DType source, WeightType weights) {
   return DType::kF32;
 }
 
+/// How `source` becomes the tensor `spec`, if its dtype and shape allow.
+Result<PlannedTensor> PlanTensor(const TensorSpec& spec, SourceTensor source, WeightType type) {
+  const auto what = [&](std::string_view property) {
+    return StrCat(property, " of tensor ", Quoted(spec.name), " in ", source.file->path());
+  };
+  if (source.dtype != DType::kF32 && source.dtype != DType::kBF16 && source.dtype != DType::kF16) {
+    return Mismatch(what("dtype"), DTypeName(source.dtype), "F32, F16 or BF16");
+  }
+  // A gate's number is 0-d in one class of the release and [1] in the other.
+  const bool number = source.shape.empty() && spec.shape == std::vector<int64_t>{1};
+  if (source.shape != spec.shape && !number) {
+    return Mismatch(what("shape"), ShapeString(source.shape),
+                    StrCat(ShapeString(spec.shape), " from the configuration"));
+  }
+  const DType target = TargetType(spec, source.dtype, type);
+  return PlannedTensor{spec, std::move(source), target};
+}
+
 Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config,
                                                const WeightSource& weights, WeightType type) {
   // A config of a few bytes can ask for far more tensors than the folder has.
@@ -93,22 +108,10 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config,
   }
   std::vector<PlannedTensor> plan;
   std::vector<std::string_view> wanted;
-  for (TensorSpec& spec : ModelTensors(config)) {
+  for (const TensorSpec& spec : ModelTensors(config)) {
     LOOKBACK_ASSIGN_OR_RETURN(SourceTensor source, weights.Find(spec.name));
-    const DType dtype = source.dtype;
-    if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
-      return Mismatch(StrCat("dtype of tensor ", Quoted(spec.name), " in ", source.file->path()),
-                      DTypeName(dtype), "F32, F16 or BF16");
-    }
-    // A gate's number is 0-d in one class of the release and [1] in the other.
-    const bool number = source.shape.empty() && spec.shape == std::vector<int64_t>{1};
-    if (source.shape != spec.shape && !number) {
-      return Mismatch(StrCat("shape of tensor ", Quoted(spec.name), " in ", source.file->path()),
-                      ShapeString(source.shape),
-                      StrCat(ShapeString(spec.shape), " from config.json"));
-    }
-    const DType target = TargetType(spec, dtype, type);
-    plan.push_back({std::move(spec), std::move(source), target});
+    LOOKBACK_ASSIGN_OR_RETURN(PlannedTensor planned, PlanTensor(spec, std::move(source), type));
+    plan.push_back(std::move(planned));
   }
   for (const PlannedTensor& tensor : plan) wanted.push_back(tensor.spec.name);
   std::sort(wanted.begin(), wanted.end());
@@ -126,22 +129,42 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config,
 }
 
 Result<SourceModel> ReadSource(const ConvertOptions& options) {
-  LOOKBACK_RETURN_IF_ERROR(CheckSourceFolder(options.source));
   if (!options.tokenizer_folder.empty()) {
-    LOOKBACK_RETURN_IF_ERROR(CheckSourceFolder(options.tokenizer_folder));
+    LOOKBACK_RETURN_IF_ERROR(CheckFolder("--tokenizer", options.tokenizer_folder));
   }
-  return ReadHfModel(options);
+  if (options.source.ends_with(".pt") || options.source.ends_with(".pth")) {
+    if (options.adapter.empty()) return ReadAahModel(options);
+    return Mismatch("source of --adapter", Quoted(options.source), "a Hugging Face folder");
+  }
+  LOOKBACK_RETURN_IF_ERROR(CheckFolder("source", options.source));
+  if (!options.aah_config.empty()) {
+    return Mismatch("--config", Quoted(options.aah_config),
+                    "none with a Hugging Face folder: it is for .pt files");
+  }
+  LOOKBACK_ASSIGN_OR_RETURN(SourceModel model, ReadHfModel(options));
+  if (!options.adapter.empty()) {
+    LOOKBACK_RETURN_IF_ERROR(AddAahAdapter(options.adapter, model));
+  }
+  return model;
 }
 
 Result<Plan> MakePlan(const ConvertOptions& options) {
   Plan plan;
   LOOKBACK_ASSIGN_OR_RETURN(plan.model, ReadSource(options));
   SourceModel& model = plan.model;
-  LOOKBACK_ASSIGN_OR_RETURN(ChosenWindows windows,
-                            ChooseWindows(options.windows, options.source, model));
+  const bool folder = fs::is_directory(options.source);
+  LOOKBACK_ASSIGN_OR_RETURN(
+      ChosenWindows windows,
+      ChooseWindows(options.windows, folder ? options.source : std::string(), model));
   model.config.windows = std::move(windows.table);
   LOOKBACK_ASSIGN_OR_RETURN(plan.tensors,
                             PlanTensors(model.config, model.weights, options.weights));
+  for (ControllerTensor& tensor : model.controller) {
+    const TensorSpec spec{tensor.name, tensor.source.shape, TensorSpec::kVector};
+    LOOKBACK_ASSIGN_OR_RETURN(PlannedTensor planned,
+                              PlanTensor(spec, std::move(tensor.source), options.weights));
+    plan.tensors.push_back(std::move(planned));
+  }
   plan.golden = EmptyGolden(model.config);
   if (!model.tokenizer.warning.empty()) plan.warnings.push_back(model.tokenizer.warning);
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
@@ -216,6 +239,9 @@ void Declare(const Plan& plan, const Json& source, SafetensorsWriter& writer) {
   writer.SetMetadata("tokenizer", DumpJson(tokenizer.info.ToJson()));
   writer.SetMetadata("generation", DumpJson(plan.model.generation.defaults.ToJson()));
   writer.SetMetadata("source", DumpJson(source));
+  if (!plan.model.controller_metadata.is_null()) {
+    writer.SetMetadata("controller", DumpJson(plan.model.controller_metadata));
+  }
   for (const PlannedTensor& tensor : plan.tensors) {
     writer.Declare(tensor.spec.name, tensor.target, tensor.spec.shape);
   }

@@ -1,4 +1,5 @@
-// Turns a Hugging Face folder into a lookback file (format.md, "The converted file").
+// Turns a Hugging Face folder or an AAH checkpoint into a lookback file (format.md, "The converted
+// file").
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,13 @@ enum class WeightType : uint8_t { kKeep, kF32, kBF16 };
 Result<WeightType> ParseWeightType(std::string_view name);
 
 struct ConvertOptions {
-  std::string source;  ///< a folder
+  std::string source;  ///< a Hugging Face folder, or the .pt file of an AAH run
   std::string out;     ///< replaced if it is a regular file that is no input
   WindowRequest windows;
   WeightType weights = WeightType::kKeep;
-  std::string tokenizer_folder;  ///< "" = source
+  std::string tokenizer_folder;  ///< "" = source, if that is a folder
+  std::string adapter;           ///< an AAH adapter.pt on a Hugging Face folder, or ""
+  std::string aah_config;        ///< the YAML of an AAH run; "" = the one beside the .pt
   /// Called after every slice with the stage ("hashing", "writing") and its bytes.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> on_progress;
 };

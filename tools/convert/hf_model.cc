@@ -62,6 +62,7 @@ Result<SourceModel> ReadHfModel(const ConvertOptions& options) {
   source.model_type = std::move(model.model_type);
   source.windows_source = model.sliding ? model.config.windows.source() : "";
   source.config = std::move(model.config);
+  source.csv = {.layers = source.config.layers, .heads = source.config.heads};
   return source;
 }
 

@@ -45,8 +45,8 @@ Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::strin
     return ChosenWindows{*std::move(table), ""};
   }
   if (asked.ends_with(".csv")) {
-    return Mismatch("--windows", Quoted(asked),
-                    "a JSON file, a number or full (this version cannot read CSV yet)");
+    LOOKBACK_ASSIGN_OR_RETURN(WindowTable table, ReadWindowCsv(asked, model.csv));
+    return ChosenWindows{std::move(table), asked};
   }
   if (!asked.empty()) return ReadTable(asked, config);
   const std::string found = folder + "/windows.json";

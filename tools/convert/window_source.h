@@ -14,7 +14,7 @@ struct SourceModel;
 
 /// What the command line asks for.
 struct WindowRequest {
-  std::string windows;           ///< "", "full", a number of tokens, or a JSON file
+  std::string windows;           ///< "", "full", a number of tokens, a .csv or a JSON file
   std::optional<int64_t> sinks;  ///< replaces the table's own
 };
 
