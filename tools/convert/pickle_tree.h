@@ -64,6 +64,11 @@ std::string DescribePickle(const PickleValue& value);
 /// anything: the walk over the whole tree is bounded by kMaxPickleNodes and kMaxPickleDepth.
 class PickleTree {
  public:
+  PickleTree() = default;
+  // A copy's keys would point into the original.
+  PickleTree(PickleTree&&) = default;
+  PickleTree& operator=(PickleTree&&) = default;
+
   const PickleValue& root() const { return values_[root_]; }
   const PickleValue& at(PickleId id) const { return values_[id]; }
   int64_t size() const { return static_cast<int64_t>(values_.size()); }
