@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What setup.sh, test.sh and demo.sh share; sourced, never run. Leaves the caller in the repository root.
+# What the scripts here share; sourced, never run. Leaves the caller in the repository root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C.UTF-8
@@ -59,3 +59,45 @@ configure_and_build() {
 
 # The demo and the tests share build/release, hence the same flags in both.
 build_release() { configure_and_build build/release --preset release -DLOOKBACK_WERROR=ON "$@"; }
+
+server_pid=""
+
+cleanup() {
+  if [[ -n $server_pid ]] && kill -0 "$server_pid" 2>/dev/null; then
+    kill -TERM "$server_pid"
+    wait "$server_pid" || true
+  fi
+}
+server_failed() {
+  say "lookback-server: $1; its log:"
+  cat "$server_log"
+  exit 1
+}
+
+# start_server MODEL FOLDER: serves MODEL on a free port of this machine, the log in FOLDER; sets
+# `address`. The server ends with the script.
+start_server() {
+  local bin=build/release/bin model=$1 out=$2
+  server_log=$out/server.log
+  trap cleanup EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  rm -f "$out/port"
+  "$bin/lookback-server" --model "$model" --listen 127.0.0.1:0 --port-file "$out/port" >"$server_log" 2>&1 &
+  server_pid=$!
+  local tries=300  # of 0.1 s
+  until [[ -s $out/port ]] && address=127.0.0.1:$(<"$out/port") &&
+    "$bin/lookback" client "$address" health >/dev/null 2>&1; do
+    kill -0 "$server_pid" 2>/dev/null || server_failed "ended before it served"
+    ((--tries > 0)) || server_failed "not healthy after 30 s"
+    sleep 0.1
+  done
+}
+
+stop_server() {
+  local status=0
+  kill -TERM "$server_pid"
+  wait "$server_pid" || status=$?
+  server_pid=""
+  ((status == 0)) || server_failed "exit code $status after SIGTERM"
+}

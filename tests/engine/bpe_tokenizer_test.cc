@@ -12,6 +12,7 @@
 #include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_files.h"
+#include "engine/utf8.h"
 #include "tests/support/support.h"
 
 namespace lookback {
@@ -104,20 +105,35 @@ TEST(BpeTokenizerTest, SpecialTokensAreSkippedOthersShown) {
   EXPECT_EQ(tokenizer->Decode(Ids{0xE4, 0xB8, 260, 0xAD}, true), "中");
 }
 
-TEST(BpeTokenizerTest, HoldsBackAtMostThreeBytesWhateverTheIds) {
+// All bytes at once: U+FFFD for each maximal invalid subpart.
+std::string DecodeAtOnce(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const Utf8Head head = DecodeUtf8Head(bytes);
+    out += head.kind == Utf8Head::kComplete ? bytes.substr(0, head.length) : kReplacementCharacter;
+    bytes.remove_prefix(head.length);
+  }
+  return out;
+}
+
+TEST(BpeTokenizerTest, StreamsByteByByteWhatDecodingAtOnceGives) {
   const auto tokenizer = Make(SmallJson());
+  // Bytes at which the ranges of well-formed sequences begin and end.
+  constexpr std::string_view kBytes =
+      "a\x7F\x80\x8F\x90\x9F\xA0\xBF\xC0\xC2\xDF\xE0\xE1\xED\xEF\xF0\xF1\xF4\xF5\xFF";
   std::mt19937 random(3);
-  for (int trial = 0; trial < 2000; ++trial) {
+  for (int trial = 0; trial < 5000; ++trial) {
     DecodeState state;
-    std::string out;
-    Ids ids;
+    std::string bytes, out;
     for (int i = 0; i < 12; ++i) {
-      ids.push_back(static_cast<int32_t>(random() % 140) + 124);
-      tokenizer->DecodeNext(state, ids.back(), true, out);
+      bytes += kBytes[random() % kBytes.size()];
+      tokenizer->DecodeNext(state, static_cast<uint8_t>(bytes.back()), true, out);
       ASSERT_LE(state.pending_size, 3);
+      std::string now = out;
+      DecodeState end = state;
+      tokenizer->DecodeFlush(end, now);
+      ASSERT_EQ(now, DecodeAtOnce(bytes));
     }
-    tokenizer->DecodeFlush(state, out);
-    ASSERT_EQ(out, tokenizer->Decode(ids, true));
   }
 }
 
@@ -348,7 +364,9 @@ TEST(BpeTokenizerTest, ThreadsShareATokenizer) {
   std::vector<std::thread> threads;
   for (Ids& result : results) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 200; ++i) result = *tokenizer->Encode(text, false);
+      for (int i = 0; i < 3000 && (i == 0 || result == expected); ++i) {
+        result = *tokenizer->Encode(text, false);
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
