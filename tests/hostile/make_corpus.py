@@ -371,25 +371,25 @@ def add_tokenizers():
             "model": {"type": "BPE", "vocab": {"a": 0, "b": 1} if vocab is None else vocab,
                       "merges": list(merges)}, **more})
 
-    # Until the reader of tokenizer.json exists, any refusal will do: "*".
+    where = "regular expression of the pre_tokenizer in tokenizer.json: got "
     cases = {
-        "nested_quantifiers": tokenizer(pattern="(a+)+$"),
-        "back_reference": tokenizer(pattern="(a)\\1"),
-        "look_behind": tokenizer(pattern="(?<=a{1,1000})b"),
-        "huge_repeat": tokenizer(pattern="a{1,1000000000}"),
-        "open_group": tokenizer(pattern="(((((("),
-        "merge_of_unknown_tokens": tokenizer(merges=["x y"]),
-        "merge_of_three": tokenizer(merges=["a b a"]),
-        "id_negative": tokenizer(vocab={"a": -1}),
-        "id_huge": tokenizer(vocab={"a": 2**62}),
-        "id_twice": tokenizer(vocab={"a": 0, "b": 0}),
-        "no_model": '{"version": "1.0"}',
-        "vocab_is_a_list": tokenizer(vocab=[["a", 0]]),
-        "deep": '{"model": ' + "[" * 2000,
-        "cut": tokenizer()[:-10],
+        "nested_quantifiers": (tokenizer(pattern="(a+)+$"), where + '"$"'),
+        "back_reference": (tokenizer(pattern="(a)\\1"), where + '"\\\\1"'),
+        "look_behind": (tokenizer(pattern="(?<=a{1,1000})b"), where + '"(?<="'),
+        "huge_repeat": (tokenizer(pattern="a{1,1000000000}"), where + '"{1,1000000000}"'),
+        "open_group": (tokenizer(pattern="(((((("), where + "a group that is not closed"),
+        "merge_of_unknown_tokens": (tokenizer(merges=["x y"]), 'merge 0 in model in tokenizer.json: got "x"'),
+        "merge_of_three": (tokenizer(merges=["a b a"]), 'got "a b a", expected two tokens'),
+        "id_negative": (tokenizer(vocab={"a": -1}), 'id of "a" of vocab in model in tokenizer.json: got -1'),
+        "id_huge": (tokenizer(vocab={"a": 2**62}), "got 4611686018427387904, expected an id"),
+        "id_twice": (tokenizer(vocab={"a": 0, "b": 0}), 'got id 0 for "a" and for "b"'),
+        "no_model": ('{"version": "1.0"}', "model in tokenizer.json: got nothing"),
+        "vocab_is_a_list": (tokenizer(vocab=[["a", 0]]), "got an array of 1"),
+        "deep": ('{"model": ' + "[" * 2000, "more than 64 levels"),
+        "cut": (tokenizer()[:-10], "JSON syntax error at byte"),
     }
-    for name, data in cases.items():
-        add(f"bpe/{name}.json", data, "*")
+    for name, (data, says) in cases.items():
+        add(f"bpe/{name}.json", data, says)
 
 
 # Folders for the converter ----------------------------------------------------------------------

@@ -234,7 +234,7 @@ TEST(Convert, RefusesBadWindowsAndSinks) {
   refused("0", {}, "--windows: window: got 0");
   refused("-1", {}, "--windows: window: got -1");
   refused("99999999999999999999", {}, "--windows: window: got ");
-  refused("w.csv", {}, "cannot read CSV yet");
+  refused("w.csv", {}, "cannot open w.csv");
   refused("nan", {}, "cannot open nan");
   refused("", -1, "--sinks: got -1");
   refused("", int64_t{1} << 31, "--sinks: got 2147483648");
@@ -262,7 +262,7 @@ TEST(Convert, RefusesSourcesThatDoNotMatchTheirConfig) {
              {"dtype", "U8"}, {"shape", {4}}, {"data_offsets", {p.data.size(), p.data.size() + 4}}};
          p.data += "1234";
        }},
-      {"got [8,8], expected [64] from config.json",
+      {"got [8,8], expected [64] from the configuration",
        [&](SafetensorsParts& p) {
          p.header[norm]["shape"] = {8, 8};
        }},
@@ -353,7 +353,7 @@ TEST(Convert, RefusesFoldersWithoutWhatItNeeds) {
   const TempDir dir;
   ExpectRefused(Options(dir / "none", ""), "cannot open");
   testing::WriteFile(dir / "a.pt", "x");
-  ExpectRefused(Options(dir / "a.pt", ""), "cannot read .pt files yet");
+  ExpectRefused(Options(dir / "a.pt", ""), "got no .yaml file");
   ExpectRefused(Options(DemoDir() + "/config.json", ""), "expected a Hugging Face folder");
   const std::string source = CopyFolder(GoldenPath(kSmall), dir, "src");
   fs::remove(source + "/model.safetensors");
