@@ -106,6 +106,12 @@ TEST_P(AahGolden, GreedyIdsAgreeAloneAndInABatch) {
   EXPECT_EQ(testing::GreedyIds(model_, prompt, std::ssize(greedy), 2), greedy);
 }
 
+TEST_P(AahGolden, RoundedToBf16ItLoadsAndVerifies) {
+  tools::ConvertOptions options = OptionsOf(GetParam());
+  options.windows.windows = "24";
+  testing::ExpectVerifiesInBf16(std::move(options));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, AahGolden, ::testing::ValuesIn(FindCases()),
                          [](const auto& info) { return info.param.label; });
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/golden.h"
 #include "tests/support/support.h"
 
 namespace lookback::testing {
@@ -27,6 +28,18 @@ std::shared_ptr<const LoadedModel> ConvertAndOpen(const std::string& folder,
   options.source = folder;
   if (!windows.empty()) options.windows = tools::WindowRequest{windows, std::nullopt};
   return ConvertAndOpen(std::move(options));
+}
+
+void ExpectVerifiesInBf16(tools::ConvertOptions options) {
+  options.weights = tools::WeightType::kBF16;
+  const auto model = ConvertAndOpen(std::move(options));
+  ASSERT_NE(model, nullptr);
+  const auto golden = ReadGolden(*model->checkpoint);
+  ASSERT_TRUE(golden.ok()) << golden.status().message();
+  const auto error = CheckGolden(model, *golden, {});
+  ASSERT_TRUE(error.ok()) << error.status().message();
+  EXPECT_GT(error->range, 0.0);
+  EXPECT_TRUE(error->Within(1e-5)) << error->worst;
 }
 
 std::vector<float> LogitsOf(const std::shared_ptr<const LoadedModel>& model,

@@ -144,6 +144,12 @@ TEST_P(MharGolden, TheDepthSoftmaxAndTheFinalStateAgree) {
   EXPECT_TRUE(worst.error / static_cast<double>(largest) <= tolerance.final_state) << worst.error;
 }
 
+TEST_P(MharGolden, RoundedToBf16ItLoadsAndVerifies) {
+  tools::ConvertOptions options;
+  options.source = GetParam().folder;
+  testing::ExpectVerifiesInBf16(std::move(options));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, MharGolden, ::testing::ValuesIn(FindCases()),
                          [](const auto& info) { return info.param.label; });
 

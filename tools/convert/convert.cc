@@ -1,8 +1,5 @@
 #include "tools/convert/convert.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -103,7 +100,8 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelConfig& config,
                                                const WeightSource& weights, WeightType type) {
   // A config of a few bytes can ask for far more tensors than the folder has.
   if (config.layers > static_cast<int64_t>(weights.tensors.size())) {
-    return Mismatch("num_hidden_layers in config.json", config.layers,
+    return Mismatch(config.gpt_style() ? "model.n_layer" : "num_hidden_layers in config.json",
+                    config.layers,
                     StrCat("no more than the ", weights.tensors.size(), " tensors there are"));
   }
   std::vector<PlannedTensor> plan;
@@ -181,23 +179,17 @@ Result<Plan> MakePlan(const ConvertOptions& options) {
 /// Reads one input to its end. Calls `after_slice` with the bytes of each slice.
 template <typename AfterSlice>
 Result<Json> HashInput(const std::string& path, AfterSlice after_slice) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return IoError("cannot open", path, errno);
-  std::string buffer(kHashSliceBytes, '\0');
+  LOOKBACK_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  std::vector<std::byte> buffer(kHashSliceBytes);
   Sha256 hash;
-  int64_t bytes = 0;
-  Status status;
-  while (status.ok()) {
-    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) status = IoError("cannot read", path, errno);
-    if (count <= 0) break;
-    hash.Update(std::string_view(buffer).substr(0, static_cast<size_t>(count)));
-    bytes += count;
-    status = after_slice(count);
+  const int64_t bytes = file.bytes();
+  for (int64_t begin = 0; begin < bytes; begin += std::ssize(buffer)) {
+    const int64_t count = std::min(std::ssize(buffer), bytes - begin);
+    const std::span<std::byte> slice = std::span(buffer).first(static_cast<size_t>(count));
+    LOOKBACK_RETURN_IF_ERROR(file.Read(begin, slice));
+    hash.Update({reinterpret_cast<const char*>(slice.data()), slice.size()});
+    LOOKBACK_RETURN_IF_ERROR(after_slice(count));
   }
-  ::close(fd);
-  if (!status.ok()) return status;
   Json entry = {{"bytes", bytes}, {"sha256", hash.Finish()}};
   entry["name"] = fs::path(path).filename().string();
   return entry;
