@@ -51,32 +51,37 @@ void AddConvert(CLI::App& app, int& exit_code) {
   ConvertOptions& options = flags->options;
   command
       ->add_option("SRC", options.source,
-                   "Folder with config.json and model.safetensors, or an AAH run's .pt")
+                   "Hugging Face folder (config.json, model.safetensors or its shards), or the .pt "
+                   "of an AAH run")
       ->required();
   command->add_option("-o,--out", options.out, "File to write")->required();
   command->add_option(
       "--windows", options.windows.windows,
-      "Window table: a JSON file, the release's diagnostics (.csv), a number of tokens "
-      "for every head, or full. Default: windows.json in SRC, else what the "
-      "checkpoint fixes");
+      "Window table: a JSON file, the AAH release's diagnostics (.csv), a number of tokens for "
+      "every head, or full. Default: windows.json in the folder SRC, else what the checkpoint "
+      "fixes, else full; an AAH controller's windows must be given");
   command->add_option("--sinks", options.windows.sinks,
-                      "First tokens that every head keeps seeing, in tokens");
+                      "First tokens that every head keeps seeing; replaces the table's own");
   command->add_option("--weights", flags->weights,
-                      "Stored type of the matrices: keep, f32 or bf16 (default keep)");
+                      "Stored type of the matrices: keep (f16 becomes f32), f32 or bf16 "
+                      "(default keep)");
   command->add_option("--adapter", options.adapter,
-                      "AAH adapter.pt to carry with the model in SRC; needs --windows");
+                      "AAH adapter.pt to carry with the plain qwen3 or llama model in SRC; needs "
+                      "--windows or windows.json in SRC");
   command->add_option("--config", options.aah_config,
                       "YAML of the AAH run (default: the one beside the .pt)");
   command->add_option("--tokenizer", options.tokenizer_folder,
                       "Folder with tokenizer.json, tokenizer.model, or vocab.json and merges.txt "
-                      "(default SRC)");
+                      "(default SRC; none for a .pt: the file then serves token ids only)");
   command->add_flag("--quiet", flags->quiet, "No progress");
   command->footer(
       "Examples:\n"
       "  lookback convert tools/demo -o demo.safetensors\n"
       "  lookback convert Qwen3-0.6B -o qwen3.safetensors --weights bf16 --windows 1024 --sinks 4\n"
       "  lookback convert run/model.pt -o aah.safetensors --windows run/heatmap.csv --tokenizer "
-      "gpt2");
+      "gpt2\n"
+      "  lookback convert Qwen3-4B -o retrofit.safetensors --adapter adapter.pt --windows "
+      "full_adaptive.csv");
   command->callback([flags, &exit_code] { exit_code = RunConvert(*flags); });
 }
 
