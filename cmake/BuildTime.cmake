@@ -4,17 +4,20 @@
 # file may rely on them being there: the clang build of `tools/test.sh --all` goes without
 # (CMAKE_DISABLE_PRECOMPILE_HEADERS).
 target_precompile_headers(lookback_engine PRIVATE <nlohmann/json.hpp>)
-target_precompile_headers(lookback_tools PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
+# CLI11 is left out: its validators are objects that every file with its header would compile.
+target_precompile_headers(lookback_tools PRIVATE <nlohmann/json.hpp>)
 if(LOOKBACK_SERVER)
   target_precompile_headers(lookback_server_lib PRIVATE <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
 endif()
 
 # Command lines are parsed once, but CLI11 is thousands of inline functions for the optimizer to chew.
 # (Another level needs other precompiled headers, hence none for the exceptions.)
-target_compile_options(lookback_tools PRIVATE $<$<CONFIG:Release>:-O1>)
+target_compile_options(lookback_tools PRIVATE ${LOOKBACK_QUICK})
 set_source_files_properties(convert/weight_copy.cc TARGET_DIRECTORY lookback_tools
-  PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
+  PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>;$<$<CONFIG:RelWithDebInfo>:-O1>"
+             SKIP_PRECOMPILE_HEADERS ON)
 if(LOOKBACK_SERVER)
+  target_compile_options(lookback_server_lib PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
   set_source_files_properties(options.cc TARGET_DIRECTORY lookback_server_lib
     PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1> SKIP_PRECOMPILE_HEADERS ON)
 endif()

@@ -18,3 +18,7 @@ if(LOOKBACK_SANITIZE)
   add_compile_options(-fsanitize=${LOOKBACK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${LOOKBACK_SANITIZE})
 endif()
+
+# For code whose speed does not matter: commands and tests. Under the sanitizers (RelWithDebInfo) the
+# optimizer costs more time than it saves there.
+set(LOOKBACK_QUICK $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)

@@ -1,4 +1,5 @@
 // `lookback bench`: how fast a model file runs here, beside what the memory could do.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 

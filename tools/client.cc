@@ -1,4 +1,5 @@
 // `lookback client ADDRESS …`: every RPC of the server from the command line.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 

@@ -3,9 +3,11 @@
 // line").
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "engine/status.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lookback::tools {
 

@@ -1,4 +1,5 @@
 // `lookback generate`: one generation in this process, without a server.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "tools/commands.h"

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -138,15 +139,23 @@ std::string ConfigText(const ModelConfig& config) {
   std::string out = StrCat("model       ", FamilyName(config.family), ", residual ",
                            ResidualModeName(config.residual));
   if (config.routing_sites() > 0) {
-    out +=
-        StrCat(" (", config.routing_heads, " routing heads, ", config.routing_sites(), " sites)");
+    out += StrCat(" (", config.routing_heads, " routing heads, ", config.routing_sites(), " sites",
+                  config.has_blocks() ? StrCat(", ", config.routing_blocks, " blocks") : "",
+                  config.gate != Gate::kNone ? StrCat(", gate ", GateName(config.gate)) : "",
+                  config.null_source ? ", null source" : "", ")");
+  }
+  if (config.residual == ResidualMode::kHyperConnection) {
+    out += StrCat(" (", config.hyper_streams, " streams)");
   }
   out += StrCat("\nsizes       ", config.layers, " layers, hidden ", config.hidden_size, ", ",
                 config.heads, " query / ", config.kv_heads, " KV heads of ", config.head_dim,
                 ", FFN ", config.ffn_size, ", vocabulary ", config.vocab_size,
                 config.tied_embeddings ? " (tied)" : "", "\n");
   const Json json = config.ToJson();
-  out += StrCat("norm, RoPE  eps ", DumpJson(json["norm_eps"]), ", ", DumpJson(json["rope"]), "\n");
+  const std::string eps = DumpJson(json["norm_eps"]);
+  out += config.gpt_style()
+             ? StrCat("norm        LayerNorm, eps ", eps, "; learned positions, no RoPE\n")
+             : StrCat("norm, RoPE  eps ", eps, ", ", DumpJson(json["rope"]), "\n");
   out += StrCat("switches    qk_norm ", config.qk_norm, ", attention_bias ", config.attention_bias,
                 ", mlp_bias ", config.mlp_bias, "\n");
   return out + StrCat("context     ", config.train_context, " tokens\n");

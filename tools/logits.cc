@@ -1,4 +1,5 @@
 // `lookback logits`: logits of every position of given ids, without a server.
+#include <CLI/CLI.hpp>
 #include <cstring>
 
 #include "engine/safetensors.h"

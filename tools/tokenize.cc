@@ -1,4 +1,5 @@
 // lookback tokenize | detokenize: text to ids and back, a line at a time.
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <iostream>
 #include <memory>

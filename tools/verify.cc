@@ -1,4 +1,5 @@
 // `lookback verify`: a file's own golden, or expected results from elsewhere, against this machine.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "engine/golden.h"
@@ -96,7 +97,8 @@ Result<Check> CheckGreedy(const std::shared_ptr<const LoadedModel>& model,
 Result<std::vector<Check>> RunChecks(const VerifyFlags& flags) {
   LOOKBACK_ASSIGN_OR_RETURN(const auto model, LoadedModel::Open(flags.file));
   const EngineOptions options = flags.engine.Resolve();
-  const double usual = options.compute == ComputeMode::kExact ? kExactTolerance : kFastTolerance;
+  const bool rounds = options.compute == ComputeMode::kFast || options.kv == KvType::kBF16;
+  const double usual = rounds ? kFastTolerance : kExactTolerance;
   const double tolerance = flags.tolerance > 0.0 ? flags.tolerance : usual;
   std::vector<Check> checks;
   if (flags.expected.empty()) {
@@ -156,7 +158,7 @@ void AddVerify(CLI::App& app, int& exit_code) {
   command
       ->add_option("--tolerance", flags->tolerance,
                    "Largest error allowed, over the range of the expected logits (default 1e-4; "
-                   "2e-2 with --compute fast)")
+                   "2e-2 with --compute fast or --kv bf16)")
       ->check(CLI::Range(1e-9, 1.0));
   command->add_flag("--json", flags->json, "Print one JSON document");
   AddEngineFlags(*command, flags->engine);

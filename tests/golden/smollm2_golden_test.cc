@@ -25,6 +25,7 @@ std::string Golden(const std::string& name) { return testing::GoldenPath("smollm
 class SmolLm2 : public ::testing::Test {
  protected:
   void SetUp() override {
+    if (testing::kSanitized) GTEST_SKIP() << "too large to run under a sanitizer";
     if (!std::filesystem::exists(ModelFolder() + "/model.safetensors")) {
       GTEST_SKIP() << "NOT RUN: there is no " << ModelFolder()
                    << "; make it with tools/real_model.sh --make-only";

@@ -9,6 +9,13 @@
 
 namespace lookback::testing {
 
+/// This build runs under a sanitizer, at a tenth of the speed or less.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// The demo checkpoint of the repository (tools/demo).
 std::string DemoDir();
 /// A file or folder of the goldens that the repository carries (tests/golden/NAME).

@@ -10,7 +10,9 @@ namespace lookback::testing {
 
 inline std::string LittleEndian(uint64_t value, int bytes) {
   std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(static_cast<uint8_t>(value >> 8 * i));
+  for (int i = 0; i < bytes; ++i) {
+    out += static_cast<char>(i < 8 ? static_cast<uint8_t>(value >> 8 * i) : 0);
+  }
   return out;
 }
 
