@@ -66,7 +66,8 @@ class Reader {
     LOOKBACK_ASSIGN_OR_RETURN(
         const std::vector<int64_t> positions,
         Positions(positions_name, static_cast<int64_t>(length), rows / batch));
-    if (rows * width != logits.size() || rows != batch * positions.size()) {
+    const bool rows_fit = !view.shape.empty() && view.shape.back() == static_cast<int64_t>(width);
+    if (!rows_fit || rows != batch * positions.size()) {
       return Mismatch(StrCat("shape of ", name, " in ", file_.path()), ShapeString(view.shape),
                       StrCat(batch, " sequences, each with ", positions.size(), " positions of ",
                              width, " logits"));
