@@ -14,10 +14,8 @@ endif()
 # (Another level needs other precompiled headers, hence none for the exceptions.)
 target_compile_options(lookback_tools PRIVATE ${LOOKBACK_QUICK})
 set_source_files_properties(convert/weight_copy.cc TARGET_DIRECTORY lookback_tools
-  PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>;$<$<CONFIG:RelWithDebInfo>:-O1>"
-             SKIP_PRECOMPILE_HEADERS ON)
+  PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
 if(LOOKBACK_SERVER)
-  target_compile_options(lookback_server_lib PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
   set_source_files_properties(options.cc TARGET_DIRECTORY lookback_server_lib
     PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1> SKIP_PRECOMPILE_HEADERS ON)
 endif()

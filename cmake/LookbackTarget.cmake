@@ -19,6 +19,5 @@ if(LOOKBACK_SANITIZE)
   add_link_options(-fsanitize=${LOOKBACK_SANITIZE})
 endif()
 
-# For code whose speed does not matter: commands and tests. Under the sanitizers (RelWithDebInfo) the
-# optimizer costs more time than it saves there.
-set(LOOKBACK_QUICK $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)
+# For code whose speed does not matter: commands and tests.
+set(LOOKBACK_QUICK $<$<CONFIG:Release>:-O1>)

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <thread>
@@ -111,7 +113,18 @@ std::shared_ptr<grpc::Channel> OpenChannel(const ClientTarget& target) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  return grpc::CreateCustomChannel(target.address, grpc::InsecureChannelCredentials(), arguments);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(target.address, grpc::InsecureChannelCredentials(), arguments);
+  // On a busy machine a first attempt may fail for nothing; a call would fail with it. Where nobody
+  // listens, the call itself says so afterwards.
+  constexpr double kConnectSeconds = 1.0;
+  const double wait = target.timeout_seconds > 0.0
+                          ? std::min(target.timeout_seconds, kConnectSeconds)
+                          : kConnectSeconds;
+  channel->WaitForConnected(std::chrono::system_clock::now() +
+                            std::chrono::milliseconds(static_cast<int64_t>(wait * 1000.0)));
+  return channel;
 }
 
 void SetDeadline(const ClientTarget& target, grpc::ClientContext& context) {

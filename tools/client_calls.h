@@ -22,7 +22,7 @@ struct ClientTarget {
   double timeout_seconds = 0.0;  ///< of one RPC; 0 = as long as it takes
 };
 
-/// A lazily connected channel. Nothing is sent yet.
+/// A channel, connected if the server answers within a second. Nothing is sent yet.
 std::shared_ptr<grpc::Channel> OpenChannel(const ClientTarget& target);
 
 /// Sets the deadline of one RPC.
