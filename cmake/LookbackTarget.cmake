@@ -15,9 +15,17 @@ function(lookback_target target)
 endfunction()
 
 if(LOOKBACK_SANITIZE)
-  add_compile_options(-fsanitize=${LOOKBACK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # Checks of `null` and `vptr` at every member access are a third of a build's time, and find little that
+  # AddressSanitizer's own trap does not.
+  add_compile_options(-fsanitize=${LOOKBACK_SANITIZE} -fno-sanitize=null,vptr -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${LOOKBACK_SANITIZE})
 endif()
 
-# For code whose speed does not matter: commands and tests.
+# For code whose speed does not matter: commands, tests, and the server where only faults are looked for.
 set(LOOKBACK_QUICK $<$<CONFIG:Release>:-O1>)
+set(LOOKBACK_QUICK_SANITIZED "")
+if(LOOKBACK_SANITIZE AND NOT LOOKBACK_FUZZ)
+  set(LOOKBACK_QUICK -O0)
+  set(LOOKBACK_QUICK_SANITIZED -O0)
+endif()

@@ -75,7 +75,12 @@ Result<const kernels::KernelTable*> ChooseKernels(const EngineOptions& options) 
   const char* name = by_option ? options.kernels.c_str() : forced;
   const kernels::KernelTable* found = kernels::FindKernels(name);
   if (found != nullptr) return found;
-  return Mismatch(by_option ? "kernels" : "LOOKBACK_ISA", Quoted(name), "reference");
+  std::string usable;
+  for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
+    usable += StrCat(usable.empty() ? "" : " or ", (*set)->name);
+  }
+  return Mismatch(by_option ? "kernels" : "LOOKBACK_ISA", Quoted(name),
+                  StrCat(usable, " on this machine"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 
 namespace lookback {
 
@@ -149,6 +150,11 @@ Result<std::string> ReadTextFile(const std::string& path, int64_t max_bytes) {
   }
   text.resize(have);
   return text;
+}
+
+bool FileExists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
 }
 
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes) {

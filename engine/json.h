@@ -37,6 +37,9 @@ std::optional<double> JsonNumber(const Json& value);
 /// The type of `value` and, where short, the value itself, for the "got" of an error.
 std::string DescribeJson(const Json& value);
 
+/// Whether there is anything under that name; false too where that cannot be told.
+bool FileExists(const std::string& path);
+
 /// Typed reads of one JSON object. Every error names `where` and the key.
 class JsonObject {
  public:

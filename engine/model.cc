@@ -13,7 +13,7 @@ Model::Model(const ModelConfig& config, const Weights& weights, Ops& ops, Worksp
       workspace_(workspace),
       residual_(MakeResidualStream(config, weights, ops, workspace.max_rows)) {
   // With a table of positions nothing is rotated.
-  if (weights.positions.data == nullptr) {
+  if (!weights.positions.is_there()) {
     rope_frequency_ = config.rope.InverseFrequencies(config.head_dim);
   }
   for (int64_t layer = 0; layer < config.layers; ++layer) {
@@ -77,7 +77,7 @@ void Model::Mlp(int64_t layer, int64_t rows) {
   Workspace& ws = workspace_;
   const SublayerInput input = residual_->Read(site, w.post_attention_norm);
   ops_.MatMul(input.data, rows, w.up, ws.up);
-  if (w.gate.data != nullptr) {
+  if (w.gate.is_there()) {
     ops_.MatMul(input.data, rows, w.gate, ws.gate);
     ops_.Swiglu(ws.gate, ws.up, rows, config_.ffn_size);
   } else {

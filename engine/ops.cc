@@ -32,8 +32,7 @@ void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t o
   threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
     kernels_.gemm({.x = x,
                    .x_stride = w.in,
-                   .w = w.data,
-                   .w_type = w.type,
+                   .w = w.weight,
                    .bias = w.bias,
                    .y = y,
                    .y_stride = w.out,
@@ -47,8 +46,7 @@ void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t o
 void Ops::Embed(const Linear& table, const int32_t* ids, const Linear& positions,
                 const int64_t* position, int64_t rows, float* out) {
   threads_.For(rows, GrainRows(table.in), [&](int64_t begin, int64_t end, int64_t) {
-    kernels_.embed({table.data, table.type, ids, positions.data, positions.type, position, out,
-                    table.in, begin, end});
+    kernels_.embed({table.weight, ids, positions.weight, position, out, table.in, begin, end});
   });
 }
 

@@ -118,7 +118,7 @@ class RoutingStream : public StreamBase {
 
   /// read = (1 − a) · state + a · read with the site's gate.
   void ApplyGate(const RoutingSite& routing, const float* state, float* read) {
-    if (routing.gate.data != nullptr) {
+    if (routing.gate.is_there()) {
       ops_.MatMul(state, rows_, routing.gate, gate_);
       ops_.GateRead(state, gate_, 0.0F, rows_, width_, read);
     } else if (config_.gate != Gate::kNone) {

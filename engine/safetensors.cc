@@ -19,7 +19,6 @@ namespace lookback {
 
 namespace {
 
-constexpr int64_t kLengthBytes = 8;
 constexpr size_t kMaxRank = 16;
 
 struct RawEntry {
@@ -151,8 +150,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
 };
 
 /// Checks what one entry says of itself against a file with `data_bytes` bytes behind the header.
-Result<SafetensorsFile::Entry> CheckEntry(RawEntry& raw, int64_t data_begin, int64_t data_bytes,
-                                          const std::string& path) {
+Result<SafetensorsEntry> CheckEntry(RawEntry& raw, int64_t data_begin, int64_t data_bytes,
+                                    const std::string& path) {
   const auto what = [&](std::string_view field) {
     return StrCat(field, " of tensor ", Quoted(raw.name), " in ", path);
   };
@@ -179,11 +178,75 @@ Result<SafetensorsFile::Entry> CheckEntry(RawEntry& raw, int64_t data_begin, int
                     StrCat(*elements * DTypeBytes(*dtype), " for ", DTypeName(*dtype),
                            ShapeString(*raw.shape)));
   }
-  return SafetensorsFile::Entry{*dtype, *std::move(raw.shape), data_begin + begin,
-                                data_begin + end};
+  return SafetensorsEntry{*dtype, *std::move(raw.shape), data_begin + begin, data_begin + end};
+}
+
+/// The tensors fill the bytes behind the header, in some order, without overlap or hole.
+Status CheckLayout(const SafetensorsHeader& header, int64_t data_begin, int64_t file_bytes,
+                   const std::string& path) {
+  std::vector<std::pair<const std::string*, const SafetensorsEntry*>> order;
+  order.reserve(header.entries.size());
+  for (const auto& [name, entry] : header.entries) order.emplace_back(&name, &entry);
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end);
+  });
+  int64_t end = data_begin;
+  for (const auto& [name, entry] : order) {
+    if (entry->begin != end) {
+      return Mismatch(StrCat("tensor ", Quoted(*name), " in ", path),
+                      StrCat(entry->begin < end ? "an overlap" : "a hole", " at byte ",
+                             std::min(entry->begin, end)),
+                      StrCat("it to begin at byte ", end));
+    }
+    end = entry->end;
+  }
+  if (end == file_bytes) return {};
+  return Mismatch(StrCat("size of ", path), StrCat(file_bytes, " bytes"),
+                  StrCat(end, " from its header"));
 }
 
 }  // namespace
+
+Result<int64_t> SafetensorsHeaderBytes(std::span<const std::byte> first, int64_t file_bytes,
+                                       const std::string& path) {
+  if (std::ssize(first) < kSafetensorsLengthBytes) {
+    return Mismatch(StrCat("size of ", path), StrCat(file_bytes, " bytes"),
+                    "a safetensors file, at least 8 bytes");
+  }
+  uint64_t length = 0;
+  for (size_t i = kSafetensorsLengthBytes; i-- > 0;) {
+    length = length << 8 | static_cast<uint64_t>(first[i]);
+  }
+  const int64_t limit = std::min(kMaxSafetensorsHeaderBytes, file_bytes - kSafetensorsLengthBytes);
+  if (length <= static_cast<uint64_t>(limit)) return static_cast<int64_t>(length);
+  return Mismatch(StrCat("header length in ", path), length,
+                  StrCat("at most ", limit, " (the file has ", file_bytes, " bytes)"));
+}
+
+Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t file_bytes,
+                                                 const std::string& path) {
+  if (json.empty() || json.front() != '{') {
+    return Mismatch(StrCat("header of ", path), Quoted(json.substr(0, 16)), "a JSON object");
+  }
+  HeaderParser parser(json, path);
+  const bool parsed = Json::sax_parse(json.begin(), json.end(), &parser);
+  if (!parser.status.ok()) return parser.status;
+  if (!parsed) return Mismatch(StrCat("header of ", path), "no JSON", "one JSON object");
+  SafetensorsHeader header;
+  header.metadata = std::move(parser.metadata);
+  const int64_t data_begin = kSafetensorsLengthBytes + std::ssize(json);
+  for (RawEntry& raw : parser.entries) {
+    LOOKBACK_ASSIGN_OR_RETURN(SafetensorsEntry entry,
+                              CheckEntry(raw, data_begin, file_bytes - data_begin, path));
+    const auto [place, is_new] = header.entries.emplace(std::move(raw.name), std::move(entry));
+    if (!is_new) {
+      return Mismatch(StrCat("header of ", path), StrCat("tensor ", Quoted(place->first), " twice"),
+                      "every tensor once");
+    }
+  }
+  LOOKBACK_RETURN_IF_ERROR(CheckLayout(header, data_begin, file_bytes, path));
+  return header;
+}
 
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile());
@@ -197,11 +260,10 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
     ::close(fd);
     return IoError("cannot read", path, error);
   }
-  if (!S_ISREG(info.st_mode) || info.st_size < kLengthBytes) {
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) {
     ::close(fd);
     if (!S_ISREG(info.st_mode)) return Mismatch(path, "no regular file", "a safetensors file");
-    return Mismatch(StrCat("size of ", path), StrCat(info.st_size, " bytes"),
-                    "a safetensors file, at least 8 bytes");
+    return SafetensorsHeaderBytes({}, 0, path).status();
   }
   const auto bytes = static_cast<size_t>(info.st_size);
   void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -209,7 +271,14 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
   ::close(fd);
   if (mapped == MAP_FAILED) return IoError("cannot map", path, error);
   file->mapped_ = {static_cast<const std::byte*>(mapped), bytes};
-  LOOKBACK_RETURN_IF_ERROR(file->ParseHeader());
+  LOOKBACK_ASSIGN_OR_RETURN(
+      const int64_t length,
+      SafetensorsHeaderBytes(file->mapped_.first(std::min(bytes, size_t{kSafetensorsLengthBytes})),
+                             file->file_bytes(), path));
+  file->json_ = {reinterpret_cast<const char*>(file->mapped_.data()) + kSafetensorsLengthBytes,
+                 static_cast<size_t>(length)};
+  LOOKBACK_ASSIGN_OR_RETURN(file->header_,
+                            ParseSafetensorsHeader(file->json_, file->file_bytes(), path));
   return file;
 }
 
@@ -219,69 +288,13 @@ SafetensorsFile::~SafetensorsFile() {
   }
 }
 
-Status SafetensorsFile::ParseHeader() {
-  uint64_t length = 0;
-  for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<uint64_t>(mapped_[i]);
-  const int64_t behind = file_bytes() - kLengthBytes;
-  const int64_t limit = std::min(kMaxSafetensorsHeaderBytes, behind);
-  if (length > static_cast<uint64_t>(limit)) {
-    return Mismatch(StrCat("header length in ", path_), length,
-                    StrCat("at most ", limit, " (the file has ", file_bytes(), " bytes)"));
-  }
-  header_ = {reinterpret_cast<const char*>(mapped_.data()) + kLengthBytes,
-             static_cast<size_t>(length)};
-  if (header_.empty() || header_.front() != '{') {
-    return Mismatch(StrCat("header of ", path_), Quoted(header_.substr(0, 16)), "a JSON object");
-  }
-  HeaderParser parser(header_, path_);
-  const bool parsed = Json::sax_parse(header_.begin(), header_.end(), &parser);
-  if (!parser.status.ok()) return parser.status;
-  if (!parsed) return Mismatch(StrCat("header of ", path_), "no JSON", "one JSON object");
-  metadata_ = std::move(parser.metadata);
-  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(length);
-  for (RawEntry& raw : parser.entries) {
-    LOOKBACK_ASSIGN_OR_RETURN(Entry entry,
-                              CheckEntry(raw, data_begin, file_bytes() - data_begin, path_));
-    const auto [place, is_new] = entries_.emplace(std::move(raw.name), std::move(entry));
-    if (!is_new) {
-      return Mismatch(StrCat("header of ", path_),
-                      StrCat("tensor ", Quoted(place->first), " twice"), "every tensor once");
-    }
-  }
-  return CheckLayout();
-}
-
-Status SafetensorsFile::CheckLayout() const {
-  std::vector<std::pair<const std::string*, const Entry*>> order;
-  order.reserve(entries_.size());
-  for (const auto& [name, entry] : entries_) order.emplace_back(&name, &entry);
-  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end);
-  });
-  int64_t end = kLengthBytes + static_cast<int64_t>(header_.size());
-  for (const auto& [name, entry] : order) {
-    if (entry->begin != end) {
-      return Mismatch(StrCat("tensor ", Quoted(*name), " in ", path_),
-                      StrCat(entry->begin < end ? "an overlap" : "a hole", " at byte ",
-                             std::min(entry->begin, end)),
-                      StrCat("it to begin at byte ", end));
-    }
-    end = entry->end;
-  }
-  if (end != file_bytes()) {
-    return Mismatch(StrCat("size of ", path_), StrCat(file_bytes(), " bytes"),
-                    StrCat(end, " from its header"));
-  }
-  return {};
-}
-
 Result<TensorView> SafetensorsFile::Tensor(std::string_view name) const {
-  const auto found = entries_.find(name);
-  if (found == entries_.end()) {
+  const auto found = entries().find(name);
+  if (found == entries().end()) {
     return Status(StatusCode::kNotFound,
                   StrCat("tensor ", Quoted(name), " in ", path_, ": got none, expected one"));
   }
-  const Entry& entry = found->second;
+  const SafetensorsEntry& entry = found->second;
   return TensorView{entry.dtype, entry.shape,
                     mapped_.subspan(static_cast<size_t>(entry.begin),
                                     static_cast<size_t>(entry.end - entry.begin))};

@@ -18,18 +18,35 @@ namespace lookback {
 /// Longest header accepted, as in the public library, bytes.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-/// A file mapped read-only whose header has been checked: length within the cap and the file, known
-/// dtypes, shape × dtype = byte range, ranges inside the file, no overlap, no hole, no duplicate
-/// name.
+/// Bytes of the header's length, a little-endian integer at the start of the file.
+inline constexpr int64_t kSafetensorsLengthBytes = 8;
+
+/// What a header says of one tensor.
+struct SafetensorsEntry {
+  DType dtype;
+  std::vector<int64_t> shape;
+  int64_t begin;  ///< byte offset in the file
+  int64_t end;
+};
+
+/// A header that has been checked: known dtypes, shape × dtype = byte range, ranges inside the
+/// file, no overlap, no hole, no duplicate name.
+struct SafetensorsHeader {
+  std::map<std::string, SafetensorsEntry, std::less<>> entries;
+  std::map<std::string, std::string, std::less<>> metadata;
+};
+
+/// The header's length, from the `first` 8 bytes (fewer where the file is shorter) of a file of
+/// `file_bytes`: within the cap and the file.
+Result<int64_t> SafetensorsHeaderBytes(std::span<const std::byte> first, int64_t file_bytes,
+                                       const std::string& path);
+/// Parses and checks the `json` behind it.
+Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t file_bytes,
+                                                 const std::string& path);
+
+/// A file mapped read-only whose header has been checked.
 class SafetensorsFile {
  public:
-  struct Entry {
-    DType dtype;
-    std::vector<int64_t> shape;
-    int64_t begin;  ///< byte offset in the file
-    int64_t end;
-  };
-
   static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -38,11 +55,15 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   int64_t file_bytes() const { return static_cast<int64_t>(mapped_.size()); }
   /// Sorted by name.
-  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
-  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
+  const std::map<std::string, SafetensorsEntry, std::less<>>& entries() const {
+    return header_.entries;
+  }
+  const std::map<std::string, std::string, std::less<>>& metadata() const {
+    return header_.metadata;
+  }
   /// The JSON of the header as it lies in the file, with its padding.
-  std::string_view header() const { return header_; }
-  bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+  std::string_view header() const { return json_; }
+  bool Has(std::string_view name) const { return header_.entries.contains(name); }
   /// View into the mapping, valid while this lives. NotFound names file and tensor.
   Result<TensorView> Tensor(std::string_view name) const;
   /// The same, with dtype and shape checked.
@@ -51,14 +72,11 @@ class SafetensorsFile {
 
  private:
   SafetensorsFile() = default;
-  Status ParseHeader();
-  Status CheckLayout() const;
 
   std::string path_;
   std::span<const std::byte> mapped_;
-  std::string_view header_;
-  std::map<std::string, Entry, std::less<>> entries_;
-  std::map<std::string, std::string, std::less<>> metadata_;
+  std::string_view json_;
+  SafetensorsHeader header_;
 };
 
 /// Writes one safetensors file: declare every tensor, Begin(), then each tensor's bytes in the
@@ -74,6 +92,8 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   void SetMetadata(std::string key, std::string value);
+  /// After Begin(), another value of the same length in JSON: for what is known only at the end.
+  Status ReplaceMetadata(const std::string& key, std::string value);
   /// Declares the next tensor; the name must be new.
   void Declare(std::string name, DType dtype, std::vector<int64_t> shape);
   /// Creates the temporary file and writes the header.
@@ -109,6 +129,7 @@ class SafetensorsWriter {
   size_t current_ = 0;
   int64_t current_written_ = 0;
   int64_t written_bytes_ = 0;
+  int64_t handed_over_ = 0;  // bytes that the system was asked to put on the disk already
   int64_t file_bytes_ = 0;
 };
 

@@ -16,6 +16,8 @@ namespace lookback {
 
 namespace {
 
+constexpr int64_t kHandOverBytes = int64_t{32} << 20;
+
 int64_t Padding(int64_t bytes) {
   return (kTensorAlignment - bytes % kTensorAlignment) % kTensorAlignment;
 }
@@ -57,6 +59,24 @@ void SafetensorsWriter::SetMetadata(std::string key, std::string value) {
   metadata_[std::move(key)] = std::move(value);
 }
 
+Status SafetensorsWriter::ReplaceMetadata(const std::string& key, std::string value) {
+  LOOKBACK_CHECK(fd_ >= 0);
+  int64_t data_bytes = 0;
+  const auto header_bytes = static_cast<int64_t>(Header(data_bytes).size());
+  metadata_.at(key) = std::move(value);
+  const std::string header = Header(data_bytes);
+  LOOKBACK_CHECK(std::ssize(header) == header_bytes);
+  size_t done = 0;
+  while (done < header.size()) {
+    const ssize_t count = ::pwrite(fd_, header.data() + done, header.size() - done,
+                                   kSafetensorsLengthBytes + static_cast<int64_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return IoError("cannot write", path_, errno);
+    done += static_cast<size_t>(count);
+  }
+  return {};
+}
+
 void SafetensorsWriter::Declare(std::string name, DType dtype, std::vector<int64_t> shape) {
   LOOKBACK_CHECK(fd_ < 0);
   const auto elements = CheckedElements(shape);
@@ -87,7 +107,9 @@ std::string SafetensorsWriter::Header(int64_t& data_bytes) {
   }
   data_bytes = offset;
   std::string text = DumpJson(header);
-  text.append(static_cast<size_t>(Padding(8 + static_cast<int64_t>(text.size()))), ' ');
+  text.append(
+      static_cast<size_t>(Padding(kSafetensorsLengthBytes + static_cast<int64_t>(text.size()))),
+      ' ');
   return text;
 }
 
@@ -100,15 +122,15 @@ Status SafetensorsWriter::Begin() {
     return Mismatch(StrCat("header for ", path_), StrCat(header_bytes, " bytes"),
                     StrCat("at most ", kMaxSafetensorsHeaderBytes));
   }
-  file_bytes_ = 8 + header_bytes + data_bytes;
+  file_bytes_ = kSafetensorsLengthBytes + header_bytes + data_bytes;
   const std::string name = std::filesystem::path(path_).filename().string();
   std::string temporary = (FolderOf(path_) / StrCat(".", name, ".partial-XXXXXX")).string();
   fd_ = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (fd_ < 0) return IoError("cannot create a file beside", path_, errno);
   temporary_path_ = std::move(temporary);
   if (::fchmod(fd_, DefaultFileMode()) != 0) return IoError("cannot write", path_, errno);
-  std::byte length[8];
-  for (int i = 0; i < 8; ++i) {
+  std::byte length[kSafetensorsLengthBytes];
+  for (int64_t i = 0; i < kSafetensorsLengthBytes; ++i) {
     length[i] = static_cast<std::byte>(static_cast<uint64_t>(header_bytes) >> (8 * i));
   }
   LOOKBACK_RETURN_IF_ERROR(Write(length));
@@ -123,6 +145,11 @@ Status SafetensorsWriter::Write(std::span<const std::byte> bytes) {
     if (count < 0) return IoError("cannot write", path_, errno);
     bytes = bytes.subspan(static_cast<size_t>(count));
     written_bytes_ += count;
+  }
+  // The disk starts now, not at the sync. Where that cannot be asked for, the sync does it all.
+  if (written_bytes_ - handed_over_ >= kHandOverBytes) {
+    ::sync_file_range(fd_, handed_over_, written_bytes_ - handed_over_, SYNC_FILE_RANGE_WRITE);
+    handed_over_ = written_bytes_;
   }
   return {};
 }

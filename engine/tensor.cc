@@ -99,6 +99,21 @@ float F16ToF32(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+uint16_t F32ToF16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000U);
+  const uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return sign | 0x7E00U;
+  if (magnitude >= 0x477FF000U) return sign | 0x7C00U;  // 65520, halfway to 65536
+  if (magnitude < 0x38800000U) {
+    // Below the smallest normal: a multiple of 2^-24. Adding 0.5, whose last place that is, rounds.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
+  }
+  const uint32_t rounding = 0xFFFU + ((magnitude >> 13) & 1U);
+  return static_cast<uint16_t>(sign | ((magnitude + rounding - 0x38000000U) >> 13));
+}
+
 int64_t TensorView::elements() const {
   int64_t product = 1;
   for (const int64_t size : shape) product *= size;

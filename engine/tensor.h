@@ -32,8 +32,10 @@ std::string ShapeString(std::span<const int64_t> shape);
 /// NaN).
 float BF16ToF32(uint16_t bits);
 uint16_t F32ToBF16(float value);
-/// f32 from the bits of an f16 (exact, subnormals too).
+/// f32 from the bits of an f16 (exact, subnormals too) and the f16 nearest to an f32 (ties to even;
+/// infinite from 65520 on; NaN stays NaN).
 float F16ToF32(uint16_t bits);
+uint16_t F32ToF16(float value);
 
 /// Non-owning view of a contiguous row-major tensor. `data` may be misaligned for its dtype when it
 /// points into a foreign file: read it with CopyAsF32 or memcpy.

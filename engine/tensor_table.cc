@@ -40,6 +40,7 @@ enum class When : uint8_t {
 };
 
 constexpr TensorSpec::Role kMatrix = TensorSpec::kMatrix;
+constexpr TensorSpec::Role kTable = TensorSpec::kTable;
 constexpr TensorSpec::Role kVector = TensorSpec::kVector;
 
 struct Row {
@@ -61,7 +62,7 @@ struct FamilyTable {
 // The rows of Transformers' Qwen3 and Llama and of their attention-residual classes (mhar.md
 // section 1).
 constexpr Row kDecoderBefore[] = {
-    {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kAlways},
+    {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kTable, When::kAlways},
 };
 constexpr Row kDecoderLayer[] = {
     {"attn_res_proj.weight", Dim::kSites, Dim::kHidden, kVector, When::kRouted},
@@ -107,14 +108,14 @@ constexpr Row kDecoderAfter[] = {
     {"model.final_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFinalSite},
     {"model.final_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFinalSite},
     {"model.norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
-    {"lm_head.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kUntied},
+    {"lm_head.weight", Dim::kVocab, Dim::kHidden, kTable, When::kUntied},
 };
 constexpr FamilyTable kDecoder = {kDecoderBefore, "model.layers.", kDecoderLayer, kDecoderAfter};
 
 // AAH's own network (aah.md section 1).
 constexpr Row kGptBefore[] = {
-    {"wte.weight", Dim::kVocab, Dim::kHidden, kMatrix, When::kAlways},
-    {"wpe.weight", Dim::kContext, Dim::kHidden, kMatrix, When::kAlways},
+    {"wte.weight", Dim::kVocab, Dim::kHidden, kTable, When::kAlways},
+    {"wpe.weight", Dim::kContext, Dim::kHidden, kTable, When::kAlways},
 };
 constexpr Row kGptLayer[] = {
     {"ln1.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},

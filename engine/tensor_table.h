@@ -14,7 +14,8 @@ namespace lookback {
 /// One tensor of a checkpoint, under its source name.
 struct TensorSpec {
   enum Role : uint8_t {
-    kMatrix,  ///< [out, in]: may be f32 or bf16 in the file
+    kMatrix,  ///< [out, in]: f32, bf16 or quantized in the file
+    kTable,   ///< embeddings and output head: the same, but never q4
     kVector,  ///< norms, biases, routing vectors, gates: always f32 in the file
   };
   std::string name;

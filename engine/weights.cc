@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "engine/tensor_table.h"
 
@@ -13,31 +14,40 @@ class Binder {
  public:
   explicit Binder(const SafetensorsFile& file) : file_(file) {}
 
-  /// [out, in] matrix.
+  /// [out, in] matrix: F32 or BF16 as it is, I8 [out, in] (q8) or U8 [out, 16 · groups] (q4) with
+  /// NAME.scale, F16 [out, groups].
   Linear Matrix(const std::string& name, int64_t out, int64_t in) {
     Linear linear;
     linear.out = out;
     linear.in = in;
-    const TensorView view = Get(name, {out, in});
+    const TensorView view = Get(name);
     if (!status_.ok()) return linear;
-    if (view.dtype != DType::kF32 && view.dtype != DType::kBF16) {
+    const int64_t groups = kernels::QuantGroups(in);
+    kernels::WeightView& weight = linear.weight;
+    if (const std::optional<kernels::Element> type = ElementOf(view.dtype)) {
+      weight.type = *type;
+      const bool packed = weight.type == kernels::Element::kQ4;
+      CheckShape(name, view, {out, packed ? groups * kernels::kQ4GroupBytes : in});
+    } else {
       status_ = Mismatch(StrCat("dtype of ", name, " in ", file_.path()), DTypeName(view.dtype),
-                         "F32 or BF16");
-      return linear;
+                         "F32, BF16, I8 (q8) or U8 (q4)");
     }
-    linear.data = view.data.data();
-    linear.type = view.dtype == DType::kF32 ? kernels::Element::kF32 : kernels::Element::kBF16;
+    if (IsQuantized(weight.type)) {
+      const std::string scale_name = name + ".scale";
+      const TensorView scale = Get(scale_name);
+      CheckShape(scale_name, scale, {out, groups});
+      CheckDType(scale_name, scale, DType::kF16);
+      weight.scale = reinterpret_cast<const uint16_t*>(scale.data.data());
+    }
+    weight.data = view.data.data();
     return linear;
   }
 
-  const float* Vector(const std::string& name, std::vector<int64_t> shape) {
-    const TensorView view = Get(name, std::move(shape));
+  const float* Vector(const std::string& name, const std::vector<int64_t>& shape) {
+    const TensorView view = Get(name);
+    CheckShape(name, view, shape);
+    CheckDType(name, view, DType::kF32);
     if (!status_.ok()) return nullptr;
-    if (view.dtype != DType::kF32) {
-      status_ =
-          Mismatch(StrCat("dtype of ", name, " in ", file_.path()), DTypeName(view.dtype), "F32");
-      return nullptr;
-    }
     return reinterpret_cast<const float*>(view.data.data());
   }
 
@@ -107,20 +117,42 @@ class Binder {
   Status status() { return std::move(status_); }
 
  private:
-  TensorView Get(const std::string& name, std::vector<int64_t> shape) {
+  static std::optional<kernels::Element> ElementOf(DType dtype) {
+    switch (dtype) {
+      case DType::kF32:
+        return kernels::Element::kF32;
+      case DType::kBF16:
+        return kernels::Element::kBF16;
+      case DType::kI8:
+        return kernels::Element::kQ8;
+      case DType::kU8:
+        return kernels::Element::kQ4;
+      default:
+        return std::nullopt;
+    }
+  }
+
+  TensorView Get(const std::string& name) {
     if (!status_.ok()) return {};
     Result<TensorView> view = file_.Tensor(name);
     if (!view.ok()) {
       status_ = std::move(view).status();
       return {};
     }
-    if (view->shape != shape) {
-      status_ = Mismatch(StrCat("shape of ", name, " in ", file_.path()), ShapeString(view->shape),
-                         ShapeString(shape));
-      return {};
-    }
     bytes_ += view->bytes();
-    return *view;
+    return *std::move(view);
+  }
+
+  void CheckShape(const std::string& name, const TensorView& view,
+                  const std::vector<int64_t>& shape) {
+    if (!status_.ok() || view.shape == shape) return;
+    status_ = Mismatch(StrCat("shape of ", name, " in ", file_.path()), ShapeString(view.shape),
+                       ShapeString(shape));
+  }
+  void CheckDType(const std::string& name, const TensorView& view, DType dtype) {
+    if (!status_.ok() || view.dtype == dtype) return;
+    status_ = Mismatch(StrCat("dtype of ", name, " in ", file_.path()), DTypeName(view.dtype),
+                       DTypeName(dtype));
   }
 
   const SafetensorsFile& file_;
@@ -150,7 +182,12 @@ StreamSite BindSite(Binder& binder, const ModelConfig& config, const std::string
 /// Rows [begin, begin + rows) of a matrix without bias.
 Linear RowsOf(const Linear& whole, int64_t begin, int64_t rows) {
   Linear part = whole;
-  part.data = static_cast<const std::byte*>(whole.data) + begin * (whole.bytes() / whole.out);
+  if (!whole.is_there()) return part;
+  part.weight.data = static_cast<const std::byte*>(whole.weight.data) +
+                     begin * kernels::RowBytes(whole.weight.type, whole.in);
+  if (IsQuantized(whole.weight.type)) {
+    part.weight.scale = whole.weight.scale + begin * kernels::QuantGroups(whole.in);
+  }
   part.out = rows;
   return part;
 }

@@ -12,13 +12,18 @@ namespace lookback {
 
 /// [out, in] row-major, with an optional bias [out].
 struct Linear {
-  const void* data = nullptr;
-  kernels::Element type = kernels::Element::kF32;
+  kernels::WeightView weight;
   const float* bias = nullptr;
   int64_t out = 0;
   int64_t in = 0;
 
-  int64_t bytes() const { return out * in * (type == kernels::Element::kF32 ? 4 : 2); }
+  bool is_there() const { return weight.data != nullptr; }
+  /// Of the weights with their scales.
+  int64_t bytes() const {
+    if (!is_there()) return 0;
+    const int64_t scales = IsQuantized(weight.type) ? kernels::QuantGroups(in) * 2 : 0;
+    return out * (kernels::RowBytes(weight.type, in) + scales);
+  }
 };
 
 /// RMSNorm with `weight`; LayerNorm where there is a bias. Both [width].

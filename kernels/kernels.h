@@ -8,16 +8,51 @@
 
 namespace lookback::kernels {
 
-/// Element type of weights and of cached keys and values.
-enum class Element : uint8_t { kF32, kBF16 };
+/// Element type of weights and, the first two, of cached keys and values. Quantized weights lie in
+/// groups of 32 along a row, each with an f16 scale; a row that is no multiple ends in a short
+/// group.
+enum class Element : uint8_t {
+  kF32,
+  kBF16,
+  kQ8,  ///< int8: q · scale
+  kQ4,  ///< 16 bytes a group, short or not: byte i holds value i (low nibble) and value i + 16;
+        ///< (nibble − 8) · scale
+};
+
+inline constexpr int64_t kQuantGroup = 32;
+inline constexpr int64_t kQ4GroupBytes = 16;
+
+constexpr bool IsQuantized(Element type) { return type == Element::kQ8 || type == Element::kQ4; }
+/// Scales of a row of `k` quantized weights.
+constexpr int64_t QuantGroups(int64_t k) { return (k + kQuantGroup - 1) / kQuantGroup; }
+/// Bytes of a row of `k` elements, its scales apart.
+constexpr int64_t RowBytes(Element type, int64_t k) {
+  switch (type) {
+    case Element::kF32:
+      return k * 4;
+    case Element::kBF16:
+      return k * 2;
+    case Element::kQ8:
+      return k;
+    case Element::kQ4:
+      return QuantGroups(k) * kQ4GroupBytes;
+  }
+  return 0;
+}
+
+/// A matrix of weights, [rows][k], its rows one after another.
+struct WeightView {
+  const void* data = nullptr;
+  Element type = Element::kF32;
+  const uint16_t* scale = nullptr;  ///< quantized types: f16, [rows][QuantGroups(k)]
+};
 
 /// y[r][o] = bias[o] + sum_k x[r][k] · w[o][k], for all rows and o in [out_begin, out_end).
 /// y may not alias x.
 struct GemmArgs {
-  const float* x;    ///< [rows][x_stride], the first k of a row are used
-  int64_t x_stride;  ///< floats
-  const void* w;     ///< [out][k], contiguous
-  Element w_type;
+  const float* x;     ///< [rows][x_stride], the first k of a row are used
+  int64_t x_stride;   ///< floats
+  WeightView w;       ///< [out][k]
   const float* bias;  ///< [out], or null
   float* y;           ///< [rows][y_stride]
   int64_t y_stride;   ///< floats
@@ -29,11 +64,9 @@ struct GemmArgs {
 
 /// out[r] = table[ids[r]], widened; with a table of positions, + positions[position[r]].
 struct EmbedArgs {
-  const void* table;  ///< [vocab][width]
-  Element type;
-  const int32_t* ids;     ///< [rows], each in [0, vocab)
-  const void* positions;  ///< [context][width], or null
-  Element positions_type;
+  WeightView table;         ///< [vocab][width]
+  const int32_t* ids;       ///< [rows], each in [0, vocab)
+  WeightView positions;     ///< [context][width], or no data
   const int64_t* position;  ///< [rows], each in [0, context)
   float* out;               ///< [rows][width]
   int64_t width;
@@ -266,17 +299,21 @@ struct KernelTable {
   void (*gate)(const GateArgs&);
   void (*kv_write)(const KvWriteArgs&);
   void (*attention)(const AttentionArgs&);
+  /// For the tests: attention that asks of every key up to the row's position whether it is within
+  /// reach. All blocks must be present; counts nothing.
+  void (*masked_attention)(const AttentionArgs&);
   void (*depth_mix)(const DepthMixArgs&);
 };
 
 /// Slow, obvious C++ for any CPU: what every faster set is tested against.
 const KernelTable& ReferenceKernels();
+/// For CPUs with AVX2, FMA and F16C; null where the set is not built or this CPU lacks one.
+const KernelTable* Avx2Kernels();
 
-/// The set called `name`; the best for this machine where the name is empty. Null if it is unknown.
+/// The sets that this machine can run, best first; the reference is the last. Null ends the list.
+const KernelTable* const* UsableKernels();
+
+/// The one of them called `name`; the best where the name is empty. Null if there is none.
 const KernelTable* FindKernels(const char* name);
-
-/// A second, independent attention for the tests: walks every block up to the row's position,
-/// scores every key and masks those out of reach. All blocks must be present.
-void MaskedAttention(const AttentionArgs& args);
 
 }  // namespace lookback::kernels

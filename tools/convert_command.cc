@@ -64,8 +64,8 @@ void AddConvert(CLI::App& app, int& exit_code) {
   command->add_option("--sinks", options.windows.sinks,
                       "First tokens that every head keeps seeing; replaces the table's own");
   command->add_option("--weights", flags->weights,
-                      "Stored type of the matrices: keep (f16 becomes f32), f32 or bf16 "
-                      "(default keep)");
+                      "Stored type of the matrices: keep (f16 becomes f32), f32, bf16, q8 or q4 "
+                      "(groups of 32 with a scale; default keep)");
   command->add_option("--adapter", options.adapter,
                       "AAH adapter.pt to carry with the plain qwen3 or llama model in SRC; needs "
                       "--windows or windows.json in SRC");

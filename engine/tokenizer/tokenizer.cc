@@ -45,8 +45,7 @@ Result<std::unique_ptr<Tokenizer>> OpenFolder(const std::string& path, Tokenizer
   }
   const std::string config_path = (fs::path(path) / "tokenizer_config.json").string();
   std::optional<Json> config;
-  std::error_code ignored;
-  if (fs::exists(config_path, ignored)) {
+  if (FileExists(config_path)) {
     LOOKBACK_ASSIGN_OR_RETURN(config, ReadJsonFile(config_path));
   }
   const Json* settings = config ? &*config : nullptr;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -15,30 +14,13 @@ namespace {
 constexpr std::string_view kConfig = "tokenizer_config.json";
 constexpr std::string_view kGpt2End = "<|endoftext|>";
 
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
-// bos_token and its like: a string, or an object with `content`. "" where there is none.
-Result<std::string> TokenText(const Json* value, std::string_view where) {
-  if (value == nullptr) return std::string();
-  if (value->is_object()) {
-    LOOKBACK_ASSIGN_OR_RETURN(const JsonObject token, JsonObject::From(*value, std::string(where)));
-    return token.String("content");
-  }
-  const auto* text = value->get_ptr<const std::string*>();
-  if (text == nullptr) return Mismatch(where, DescribeJson(*value), "a token");
-  return *text;
-}
-
 // Collects the added tokens that several files name, each once, and gives them their ids.
 class AddedTokens {
  public:
   explicit AddedTokens(const Json& vocab) : vocab_(vocab) {}
 
-  Status AddIds(const Json& added_tokens);  // added_tokens.json: {content: id}
-  Status AddDecoder(const Json& config);    // added_tokens_decoder of tokenizer_config.json
+  Status AddIds(const Json& added_tokens);      // added_tokens.json: {content: id}
+  Status AddDecoder(const JsonObject& config);  // added_tokens_decoder of tokenizer_config.json
   Status AddSpecials(const Json& json, std::string_view file);
   void AddSpecial(const std::string& content);
 
@@ -82,22 +64,15 @@ Status AddedTokens::AddIds(const Json& added_tokens) {
   return {};
 }
 
-Status AddedTokens::AddDecoder(const Json& config) {
-  if (!config.is_object() || !config.contains("added_tokens_decoder")) return {};
-  const std::string where = StrCat("added_tokens_decoder in ", kConfig);
-  const Json& decoder = config["added_tokens_decoder"];
-  if (!decoder.is_object()) return Mismatch(where, DescribeJson(decoder), "a JSON object");
-  for (const auto& [id_text, value] : *decoder.get_ptr<const Json::object_t*>()) {
-    LOOKBACK_ASSIGN_OR_RETURN(const JsonObject object,
-                              JsonObject::From(value, StrCat(Quoted(id_text), " of ", where)));
-    LOOKBACK_ASSIGN_OR_RETURN(const std::string content, object.String("content"));
-    int64_t id = -1;
-    const char* end = id_text.data() + id_text.size();
-    const auto [stop, error] = std::from_chars(id_text.data(), end, id);
-    if (error != std::errc() || stop != end) return Mismatch(where, Quoted(id_text), "an id");
-    Token& token = At(content);
-    if (!token.id) token.id = id;
-    token.flags = value;
+Status AddedTokens::AddDecoder(const JsonObject& config) {
+  LOOKBACK_ASSIGN_OR_RETURN(const std::vector<DecoderToken> tokens, ReadDecoderTokens(config));
+  for (const DecoderToken& row : tokens) {
+    Token& token = At(row.content);
+    if (!token.id) token.id = row.id;
+    token.flags = *row.json;
+    LOOKBACK_ASSIGN_OR_RETURN(
+        const JsonObject object,
+        JsonObject::From(*row.json, StrCat(Quoted(row.content), " in ", config.where())));
     LOOKBACK_ASSIGN_OR_RETURN(token.special, object.Bool("special", false));
   }
   return {};
@@ -113,7 +88,7 @@ Status AddedTokens::AddSpecials(const Json& json, std::string_view file) {
   for (const std::string_view key : {"bos_token", "eos_token", "unk_token", "pad_token",
                                      "sep_token", "cls_token", "mask_token"}) {
     LOOKBACK_ASSIGN_OR_RETURN(const std::string text,
-                              TokenText(object.Find(key), StrCat(key, " in ", file)));
+                              SpecialTokenText(object.Find(key), StrCat(key, " in ", file)));
     AddSpecial(text);
   }
   const std::string where = StrCat("additional_special_tokens in ", file);
@@ -121,7 +96,7 @@ Status AddedTokens::AddSpecials(const Json& json, std::string_view file) {
   if (more == nullptr) return {};
   if (!more->is_array()) return Mismatch(where, DescribeJson(*more), "an array of tokens");
   for (const Json& token : *more) {
-    LOOKBACK_ASSIGN_OR_RETURN(const std::string text, TokenText(&token, where));
+    LOOKBACK_ASSIGN_OR_RETURN(const std::string text, SpecialTokenText(&token, where));
     AddSpecial(text);
   }
   return {};
@@ -168,6 +143,38 @@ Json ByteLevel(bool add_prefix_space, bool use_regex) {
 
 }  // namespace
 
+Result<std::string> SpecialTokenText(const Json* value, std::string_view where) {
+  if (value == nullptr) return std::string();
+  if (value->is_object()) {
+    LOOKBACK_ASSIGN_OR_RETURN(const JsonObject token, JsonObject::From(*value, std::string(where)));
+    return token.String("content");
+  }
+  const auto* text = value->get_ptr<const std::string*>();
+  if (text == nullptr) return Mismatch(where, DescribeJson(*value), "a token");
+  return *text;
+}
+
+Result<std::vector<DecoderToken>> ReadDecoderTokens(const JsonObject& config) {
+  std::vector<DecoderToken> tokens;
+  const Json* decoder = config.Find("added_tokens_decoder");
+  if (decoder == nullptr) return tokens;
+  const std::string where = StrCat("added_tokens_decoder in ", config.where());
+  if (!decoder->is_object()) return Mismatch(where, DescribeJson(*decoder), "a JSON object");
+  for (const auto& [id_text, value] : *decoder->get_ptr<const Json::object_t*>()) {
+    LOOKBACK_ASSIGN_OR_RETURN(const JsonObject object,
+                              JsonObject::From(value, StrCat(Quoted(id_text), " of ", where)));
+    LOOKBACK_ASSIGN_OR_RETURN(std::string content, object.String("content"));
+    int32_t id = -1;
+    const char* end = id_text.data() + id_text.size();
+    const auto [stop, error] = std::from_chars(id_text.data(), end, id);
+    if (error != std::errc() || stop != end || id < 0) {
+      return Mismatch(where, Quoted(id_text), "an id");
+    }
+    tokens.push_back({id, std::move(content), &value});
+  }
+  return tokens;
+}
+
 Result<Json> TokenizerJsonOfGpt2Files(const Gpt2Files& files) {
   if (!files.vocab.is_object()) {
     return Mismatch("vocab.json", DescribeJson(files.vocab), "a JSON object");
@@ -187,7 +194,7 @@ Result<Json> TokenizerJsonOfGpt2Files(const Gpt2Files& files) {
   LOOKBACK_ASSIGN_OR_RETURN(const bool prefix_space, config.Bool("add_prefix_space", false));
   AddedTokens added(files.vocab);
   LOOKBACK_RETURN_IF_ERROR(added.AddIds(files.added_tokens));
-  LOOKBACK_RETURN_IF_ERROR(added.AddDecoder(files.tokenizer_config));
+  LOOKBACK_RETURN_IF_ERROR(added.AddDecoder(config));
   LOOKBACK_RETURN_IF_ERROR(added.AddSpecials(files.special_tokens_map, "special_tokens_map.json"));
   LOOKBACK_RETURN_IF_ERROR(added.AddSpecials(files.tokenizer_config, kConfig));
   if (files.vocab.contains(kGpt2End)) added.AddSpecial(std::string(kGpt2End));
@@ -207,8 +214,8 @@ Result<Json> TokenizerJsonOfGpt2Files(const Gpt2Files& files) {
   }
   LOOKBACK_ASSIGN_OR_RETURN(const bool add_bos, config.Bool("add_bos_token", false));
   if (!add_bos) return out;
-  LOOKBACK_ASSIGN_OR_RETURN(std::string bos,
-                            TokenText(config.Find("bos_token"), StrCat("bos_token in ", kConfig)));
+  LOOKBACK_ASSIGN_OR_RETURN(std::string bos, SpecialTokenText(config.Find("bos_token"),
+                                                              StrCat("bos_token in ", kConfig)));
   if (bos.empty()) bos = kGpt2End;
   for (const Json& token : out["added_tokens"]) {
     if (token["content"] != bos) continue;
@@ -236,7 +243,7 @@ Status ReadGpt2Folder(const std::string& folder, TokenizerFiles& out) {
         {"special_tokens_map.json", &files.special_tokens_map},
         {"added_tokens.json", &files.added_tokens}}) {
     const std::string path = StrCat(folder, '/', name);
-    if (!Exists(path)) continue;
+    if (!FileExists(path)) continue;
     LOOKBACK_ASSIGN_OR_RETURN(*json, ReadJsonFile(path));
     out.inputs.push_back(path);
   }
@@ -253,11 +260,12 @@ Result<TokenizerFiles> FindTokenizerFiles(const std::string& folder) {
   const std::string json_path = folder + "/tokenizer.json";
   const std::string model_path = folder + "/tokenizer.model";
   const std::string vocab_path = folder + "/vocab.json";
-  if (Exists(json_path)) {
+  if (FileExists(json_path)) {
     out.path = json_path;
     out.inputs = {json_path};
     LOOKBACK_ASSIGN_OR_RETURN(out.bytes, ReadTextFile(json_path, kMaxTokenizerJsonBytes));
-  } else if (!Exists(model_path) && Exists(vocab_path) && Exists(folder + "/merges.txt")) {
+  } else if (!FileExists(model_path) && FileExists(vocab_path) &&
+             FileExists(folder + "/merges.txt")) {
     out.path = vocab_path;
     LOOKBACK_RETURN_IF_ERROR(ReadGpt2Folder(folder, out));
   }
@@ -268,11 +276,11 @@ Result<TokenizerFiles> FindTokenizerFiles(const std::string& folder) {
       out.json = *std::move(read.parsed);
       return out;
     }
-    if (!read.unsupported || !Exists(model_path)) {
+    if (!read.unsupported || !FileExists(model_path)) {
       return std::move(read.parsed).status().WithPrefix(out.path);
     }
   }
-  if (!Exists(model_path)) return out;
+  if (!FileExists(model_path)) return out;
   out.path = model_path;
   out.inputs = {model_path};
   out.kind = "sentencepiece";

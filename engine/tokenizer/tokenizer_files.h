@@ -26,6 +26,19 @@ struct TokenizerFiles {
 /// refused. Errors name the file.
 Result<TokenizerFiles> FindTokenizerFiles(const std::string& folder);
 
+/// The text of bos_token and its like: a string, or an object with `content`; "" for null. Errors
+/// name `where`.
+Result<std::string> SpecialTokenText(const Json* value, std::string_view where);
+
+/// One row of `added_tokens_decoder`, {"id": {"content": …, …}}.
+struct DecoderToken {
+  int32_t id;  ///< >= 0
+  std::string content;
+  const Json* json;  ///< the row's value, an object that belongs to the config
+};
+/// The rows of a tokenizer_config.json; none where it has no such key.
+Result<std::vector<DecoderToken>> ReadDecoderTokens(const JsonObject& config);
+
 /// What a folder of GPT-2's time says of its tokenizer; null where there is no such file.
 struct Gpt2Files {
   Json vocab;               ///< vocab.json

@@ -30,12 +30,15 @@ class Runner {
     int64_t block_tokens = 32;
     kernels::Element kv = kernels::Element::kF32;
     bool keep_everything = false;   ///< the cache evicts nothing
-    bool masked_attention = false;  ///< and attention scores every key, then masks
+    bool masked_attention = false;  ///< and attention asks of every key whether it is seen
+    const char* kernels = "";       ///< best of this machine
   };
 
   Runner(const LoadedModel& model, const Options& options)
-      : config_(model.config()), options_(options), kernels_(kernels::ReferenceKernels()) {
-    if (options.masked_attention) kernels_.attention = kernels::MaskedAttention;
+      : config_(model.config()),
+        options_(options),
+        kernels_(*kernels::FindKernels(options.kernels)) {
+    if (options.masked_attention) kernels_.attention = kernels_.masked_attention;
     weights_ = Weights::Load(*model.checkpoint).value();
     threads_.emplace(options.threads);
     ops_.emplace(kernels_, *threads_, MaxRoutingSources(config_));
@@ -133,15 +136,19 @@ TEST_P(WindowedModel, EvictionEqualsMaskingOverAFullCacheBitForBit) {
   const auto model = Make(ResidualMode::kFullMh);
   const int64_t vocab = model->config().vocab_size;
   const std::vector<int32_t> ids = RandomIds(kContext, vocab, 5);
-  for (const int64_t block_tokens : {16, 32}) {
-    for (const kernels::Element kv : {kernels::Element::kF32, kernels::Element::kBF16}) {
-      Runner evicting(*model, {.block_tokens = block_tokens, .kv = kv});
-      Runner masking(*model, {.block_tokens = block_tokens,
-                              .kv = kv,
-                              .keep_everything = true,
-                              .masked_attention = true});
-      EXPECT_EQ(FirstDifference(evicting.Run(ids), masking.Run(ids), vocab), -1)
-          << block_tokens << " tokens a block, bf16: " << (kv == kernels::Element::kBF16);
+  for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
+    for (const int64_t block_tokens : {16, 32}) {
+      for (const kernels::Element kv : {kernels::Element::kF32, kernels::Element::kBF16}) {
+        Runner evicting(*model, {.block_tokens = block_tokens, .kv = kv, .kernels = (*set)->name});
+        Runner masking(*model, {.block_tokens = block_tokens,
+                                .kv = kv,
+                                .keep_everything = true,
+                                .masked_attention = true,
+                                .kernels = (*set)->name});
+        EXPECT_EQ(FirstDifference(evicting.Run(ids), masking.Run(ids), vocab), -1)
+            << (*set)->name << ", " << block_tokens
+            << " tokens a block, bf16: " << (kv == kernels::Element::kBF16);
+      }
     }
   }
 }

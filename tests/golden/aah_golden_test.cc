@@ -109,7 +109,7 @@ TEST_P(AahGolden, GreedyIdsAgreeAloneAndInABatch) {
 TEST_P(AahGolden, RoundedToBf16ItLoadsAndVerifies) {
   tools::ConvertOptions options = OptionsOf(GetParam());
   options.windows.windows = "24";
-  testing::ExpectVerifiesInBf16(std::move(options));
+  testing::ExpectVerifiesInEveryType(std::move(options));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AahGolden, ::testing::ValuesIn(FindCases()),

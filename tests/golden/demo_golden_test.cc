@@ -119,6 +119,22 @@ TEST(DemoGolden, MeanNllAgreesAndIsClearlyWorseWithEveryWindowFull) {
   EXPECT_GT(full, windowed + 0.4);
 }
 
+TEST(DemoGolden, QuantizedWeightsCostLittle) {
+  if (testing::kSanitized) GTEST_SKIP() << "6,144 tokens: too slow under a sanitizer";
+  const double kept = DemoNll(Demo(), 4);
+  for (const auto& [type, most] :
+       {std::pair{tools::WeightType::kQ8, 0.005}, std::pair{tools::WeightType::kQ4, 0.05}}) {
+    tools::ConvertOptions options;
+    options.source = testing::DemoDir();
+    options.weights = type;
+    const double quantized = DemoNll(ConvertAndOpen(options), 4);
+    std::printf("NLL %.6f kept, %.6f quantized (%+.3f %%)\n", kept, quantized,
+                100.0 * (quantized / kept - 1.0));
+    EXPECT_NE(quantized, kept);
+    EXPECT_LE(quantized, (1.0 + most) * kept);
+  }
+}
+
 TEST(DemoGolden, NllWithABf16CacheStaysClose) {
   EngineOptions options;
   options.compute = ComputeMode::kFast;

@@ -30,16 +30,20 @@ std::shared_ptr<const LoadedModel> ConvertAndOpen(const std::string& folder,
   return ConvertAndOpen(std::move(options));
 }
 
-void ExpectVerifiesInBf16(tools::ConvertOptions options) {
-  options.weights = tools::WeightType::kBF16;
-  const auto model = ConvertAndOpen(std::move(options));
-  ASSERT_NE(model, nullptr);
-  const auto golden = ReadGolden(*model->checkpoint);
-  ASSERT_TRUE(golden.ok()) << golden.status().message();
-  const auto error = CheckGolden(model, *golden, {});
-  ASSERT_TRUE(error.ok()) << error.status().message();
-  EXPECT_GT(error->range, 0.0);
-  EXPECT_TRUE(error->Within(1e-5)) << error->worst;
+void ExpectVerifiesInEveryType(const tools::ConvertOptions& options) {
+  for (const auto type :
+       {tools::WeightType::kBF16, tools::WeightType::kQ8, tools::WeightType::kQ4}) {
+    tools::ConvertOptions typed = options;
+    typed.weights = type;
+    const auto model = ConvertAndOpen(std::move(typed));
+    ASSERT_NE(model, nullptr);
+    const auto golden = ReadGolden(*model->checkpoint);
+    ASSERT_TRUE(golden.ok()) << golden.status().message();
+    const auto error = CheckGolden(model, *golden, {});
+    ASSERT_TRUE(error.ok()) << error.status().message();
+    EXPECT_GT(error->range, 0.0);
+    EXPECT_TRUE(error->Within(1e-5)) << error->worst;
+  }
 }
 
 std::vector<float> LogitsOf(const std::shared_ptr<const LoadedModel>& model,

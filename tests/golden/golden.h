@@ -17,8 +17,8 @@ std::shared_ptr<const LoadedModel> ConvertAndOpen(tools::ConvertOptions options)
 std::shared_ptr<const LoadedModel> ConvertAndOpen(const std::string& folder,
                                                   const std::string& windows = "");
 
-/// Converted with bf16 matrices the file loads, and its own golden agrees.
-void ExpectVerifiesInBf16(tools::ConvertOptions options);
+/// Converted with bf16, q8 and q4 matrices the file loads, and its own golden agrees.
+void ExpectVerifiesInEveryType(const tools::ConvertOptions& options);
 
 /// Logits of all positions of one sequence, [T][V].
 std::vector<float> LogitsOf(const std::shared_ptr<const LoadedModel>& model,

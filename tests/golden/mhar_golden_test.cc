@@ -147,7 +147,7 @@ TEST_P(MharGolden, TheDepthSoftmaxAndTheFinalStateAgree) {
 TEST_P(MharGolden, RoundedToBf16ItLoadsAndVerifies) {
   tools::ConvertOptions options;
   options.source = GetParam().folder;
-  testing::ExpectVerifiesInBf16(std::move(options));
+  testing::ExpectVerifiesInEveryType(std::move(options));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, MharGolden, ::testing::ValuesIn(FindCases()),

@@ -105,6 +105,12 @@ class Server:
         reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
 
+    def watch_health(self, service="lookback.v1.Inference"):
+        """Yields the status now and at every change, until the server is gone."""
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        for reply in stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=60):
+            yield health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+
     def stop(self, signal_number=signal.SIGTERM, timeout=60):
         """Sends the signal; returns the exit code."""
         self.process.send_signal(signal_number)

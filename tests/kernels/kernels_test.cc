@@ -1,12 +1,14 @@
-// The reference kernels against plain f64 loops: odd sizes, NaN-prefilled outputs, any split.
+// Every set of kernels against plain f64 loops: odd sizes, NaN-prefilled outputs, any split.
 #include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace lookback::kernels {
@@ -32,36 +34,111 @@ float FromBF16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t
   EXPECT_TRUE(std::abs(static_cast<double>(actual) - (expected)) <= (tolerance)) \
       << "got " << (actual) << ", expected " << (expected) << " within " << (tolerance)
 
-TEST(Gemm, MatchesF64ForOddSizesAndBothTypes) {
-  for (const Element type : {Element::kF32, Element::kBF16}) {
-    for (const int64_t k : {1, 15, 16, 17, 33, 192}) {
-      for (const int64_t rows : {1, 2, 3, 5}) {
-        const int64_t out = 7;
-        const auto x = Random(rows * (k + 3), 1);
-        auto w = Random(out * k, 2);
-        std::vector<uint16_t> narrow;
-        for (float& value : w) {
-          narrow.push_back(ToBF16(value));
-          if (type == Element::kBF16) value = FromBF16(narrow.back());
+/// Every test runs with every set that this machine can run.
+class PerSet : public ::testing::TestWithParam<const KernelTable*> {
+ protected:
+  static const KernelTable& set() { return *GetParam(); }
+};
+
+std::vector<const KernelTable*> AllSets() {
+  std::vector<const KernelTable*> sets;
+  for (const KernelTable* const* set = UsableKernels(); *set != nullptr; ++set) {
+    sets.push_back(*set);
+  }
+  return sets;
+}
+
+#define FOR_EVERY_SET(suite)                                            \
+  class suite : public PerSet {};                                       \
+  INSTANTIATE_TEST_SUITE_P(Sets, suite, ::testing::ValuesIn(AllSets()), \
+                           [](const auto& set) { return std::string(set.param->name); })
+FOR_EVERY_SET(Gemm);
+FOR_EVERY_SET(RmsNorm);
+FOR_EVERY_SET(Rope);
+FOR_EVERY_SET(Swiglu);
+FOR_EVERY_SET(DepthMix);
+FOR_EVERY_SET(LayerNorm);
+FOR_EVERY_SET(Gelu);
+FOR_EVERY_SET(Combine);
+FOR_EVERY_SET(Gate);
+FOR_EVERY_SET(Embed);
+FOR_EVERY_SET(Attention);
+
+/// A random matrix of any type, and what its elements are worth.
+struct Weights {
+  Weights(Element type, int64_t rows, int64_t k, uint32_t seed) : type(type) {
+    values = Random(rows * k, seed);
+    if (type == Element::kBF16) {
+      for (float& value : values) {
+        narrow.push_back(ToBF16(value));
+        value = FromBF16(narrow.back());
+      }
+    }
+    if (!IsQuantized(type)) return;
+    std::mt19937 random(seed);
+    bytes.resize(static_cast<size_t>(rows * RowBytes(type, k)));
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t group = 0; group < QuantGroups(k); ++group) {
+        // f16 of 2^-e · (1 + m/1024), and one subnormal: 3 · 2^-24.
+        const int e = static_cast<int>(random() % 8), m = static_cast<int>(random() % 1024);
+        const bool tiny = group == 1;
+        scales.push_back(static_cast<uint16_t>(tiny ? 3 : ((15 - e) << 10) | m));
+        const float scale = tiny ? 0x3p-24F : std::ldexp(1.0F + static_cast<float>(m) / 1024, -e);
+        for (int64_t i = group * kQuantGroup; i < std::min(k, (group + 1) * kQuantGroup); ++i) {
+          values[static_cast<size_t>(r * k + i)] = static_cast<float>(Integer(r, k, i)) * scale;
         }
+      }
+    }
+  }
+
+  int Integer(int64_t row, int64_t k, int64_t i) const {
+    if (type == Element::kQ8) {
+      return static_cast<int8_t>(bytes[static_cast<size_t>(row * k + i)]);
+    }
+    const int64_t group = row * QuantGroups(k) + i / kQuantGroup, in_group = i % kQuantGroup;
+    const uint8_t byte = bytes[static_cast<size_t>(group * kQ4GroupBytes + in_group % 16)];
+    return (in_group < 16 ? byte & 0xF : byte >> 4) - 8;
+  }
+
+  WeightView view() const {
+    if (type == Element::kF32) return {values.data(), type};
+    if (type == Element::kBF16) return {narrow.data(), type};
+    return {bytes.data(), type, scales.data()};
+  }
+
+  Element type;
+  std::vector<float> values;  ///< [rows][k]
+  std::vector<uint16_t> narrow;
+  std::vector<uint8_t> bytes;
+  std::vector<uint16_t> scales;
+};
+
+constexpr Element kWeightTypes[] = {Element::kF32, Element::kBF16, Element::kQ8, Element::kQ4};
+
+TEST_P(Gemm, MatchesF64ForOddSizesAndEveryType) {
+  for (const Element type : kWeightTypes) {
+    for (const int64_t k : {1, 7, 8, 15, 16, 17, 33, 64, 75, 192}) {
+      for (const int64_t rows : {1, 2, 3, 5, 8}) {
+        const int64_t out = 13;
+        const auto x = Random(rows * (k + 3), 1);
+        const Weights w(type, out, k, 2);
         const auto bias = Random(out, 3);
         std::vector<float> y(static_cast<size_t>(rows * out), kNan);
-        const void* data =
-            type == Element::kF32 ? static_cast<const void*>(w.data()) : narrow.data();
-        ReferenceKernels().gemm(
-            {x.data(), k + 3, data, type, bias.data(), y.data(), out, rows, k, 0, out});
+        set().gemm({x.data(), k + 3, w.view(), bias.data(), y.data(), out, rows, k, 0, out});
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t o = 0; o < out; ++o) {
             double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
             for (int64_t i = 0; i < k; ++i) {
               const double term = static_cast<double>(x[static_cast<size_t>(r * (k + 3) + i)]) *
-                                  w[static_cast<size_t>(o * k + i)];
+                                  w.values[static_cast<size_t>(o * k + i)];
               sum += term;
               size += std::abs(term);
             }
-            // A sum of n products: at most n + 1 roundings of partial sums no larger than `size`.
+            // A sum of n products: at most n + 1 roundings of partial sums no larger than `size`,
+            // and one of each group's product with its scale.
             EXPECT_WITHIN(y[static_cast<size_t>(r * out + o)], sum,
-                          static_cast<double>(k + 2) * kUnit * size);
+                          static_cast<double>(k + 3) * kUnit * size);
           }
         }
       }
@@ -69,30 +146,33 @@ TEST(Gemm, MatchesF64ForOddSizesAndBothTypes) {
   }
 }
 
-TEST(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
-  const int64_t rows = 5, k = 37, out = 11;
-  const auto x = Random(rows * k, 1), w = Random(out * k, 2);
-  std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
-  ReferenceKernels().gemm(
-      {x.data(), k, w.data(), Element::kF32, nullptr, whole.data(), out, rows, k, 0, out});
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t o = 0; o < out; ++o) {
-      ReferenceKernels().gemm({x.data() + r * k, k, w.data(), Element::kF32, nullptr,
-                               split.data() + r * out, out, 1, k, o, o + 1});
+TEST_P(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
+  for (const Element type : kWeightTypes) {
+    for (const int64_t rows : {5, 300}) {  // more than one block of rows
+      const int64_t k = rows == 5 ? 37 : 1024, out = 11;
+      const auto x = Random(rows * k, 1);
+      const Weights w(type, out, k, 2);
+      std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
+      set().gemm({x.data(), k, w.view(), nullptr, whole.data(), out, rows, k, 0, out});
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t o = 0; o < out; ++o) {
+          set().gemm({x.data() + r * k, k, w.view(), nullptr, split.data() + r * out, out, 1, k, o,
+                      o + 1});
+        }
+      }
+      EXPECT_EQ(whole, split);
     }
   }
-  EXPECT_EQ(whole, split);
 }
 
-TEST(RmsNorm, MatchesF64AndMayWorkInPlace) {
+TEST_P(RmsNorm, MatchesF64AndMayWorkInPlace) {
   for (const int64_t width : {1, 16, 19, 192}) {
     const int64_t rows = 3;
     const auto x = Random(rows * width, 4), weight = Random(width, 5);
     std::vector<float> y = x;
-    ReferenceKernels().rms_norm(
-        {y.data(), width, weight.data(), y.data(), width, width, 1e-6F, 0, rows});
+    set().rms_norm({y.data(), width, weight.data(), y.data(), width, width, 1e-6F, 0, rows});
     std::vector<float> inverse(static_cast<size_t>(rows), kNan);
-    ReferenceKernels().inverse_rms({x.data(), width, inverse.data(), width, 1e-6F, 0, rows});
+    set().inverse_rms({x.data(), width, inverse.data(), width, 1e-6F, 0, rows});
     for (int64_t r = 0; r < rows; ++r) {
       double square = 0.0;
       for (int64_t i = 0; i < width; ++i) {
@@ -110,17 +190,15 @@ TEST(RmsNorm, MatchesF64AndMayWorkInPlace) {
   }
 }
 
-TEST(Rope, RotatesHalvesByThePositionsAngle) {
+TEST_P(Rope, RotatesHalvesByThePositionsAngle) {
   const int64_t heads = 2, half = 3;
   const std::vector<int64_t> positions = {0, 1, 509};
   const std::vector<float> frequency = {1.0F, 0.1F, 0.01F};
   std::vector<float> cosine(9, kNan), sine(9, kNan);
-  ReferenceKernels().rope_table(
-      {positions.data(), frequency.data(), cosine.data(), sine.data(), half, 0, 3});
+  set().rope_table({positions.data(), frequency.data(), cosine.data(), sine.data(), half, 0, 3});
   const auto before = Random(3 * heads * 2 * half, 6);
   auto x = before;
-  ReferenceKernels().rope(
-      {x.data(), heads * 2 * half, cosine.data(), sine.data(), heads, half, 0, 3});
+  set().rope({x.data(), heads * 2 * half, cosine.data(), sine.data(), heads, half, 0, 3});
   for (size_t r = 0; r < 3; ++r) {
     for (size_t head = 0; head < 2; ++head) {
       for (size_t i = 0; i < 3; ++i) {
@@ -135,18 +213,18 @@ TEST(Rope, RotatesHalvesByThePositionsAngle) {
   }
 }
 
-TEST(Swiglu, MatchesF64ForLargeAndSmallGates) {
+TEST_P(Swiglu, MatchesF64ForLargeAndSmallGates) {
   const std::vector<float> gate = {-100.0F, -20.0F, -1.0F, 0.0F, 1.0F, 20.0F, 100.0F};
   const auto up = Random(7, 8);
   std::vector<float> out(7, kNan);
-  ReferenceKernels().swiglu({gate.data(), up.data(), out.data(), 7, 0, 1});
+  set().swiglu({gate.data(), up.data(), out.data(), 7, 0, 1});
   for (size_t i = 0; i < 7; ++i) {
     const double expected = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i]))) * up[i];
     EXPECT_WITHIN(out[i], expected, 1e-6 * std::abs(expected) + 1e-30);
   }
 }
 
-TEST(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
+TEST_P(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
   const int64_t rows = 3, width = 24;
   for (const int64_t heads : {1, 3, 8}) {
     for (const auto& [count, null] : {std::pair<int64_t, bool>{1, false},
@@ -158,30 +236,28 @@ TEST(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
       const auto sources = Random((count + 1) * rows * width, 9), query = Random(width, 10);
       const auto null_source = Random(width, 11);
       std::vector<float> inverse(static_cast<size_t>((count + 1) * rows), kNan);
-      ReferenceKernels().inverse_rms(
-          {sources.data(), width, inverse.data(), width, 1e-6F, 0, count * rows});
+      set().inverse_rms({sources.data(), width, inverse.data(), width, 1e-6F, 0, count * rows});
       float null_inverse = kNan;
-      ReferenceKernels().inverse_rms(
-          {null_source.data(), width, &null_inverse, width, 1e-6F, 0, 1});
+      set().inverse_rms({null_source.data(), width, &null_inverse, width, 1e-6F, 0, 1});
       const int64_t all = count + (null ? 1 : 0);
       std::vector<float> out(static_cast<size_t>(rows * width), kNan),
           scratch(static_cast<size_t>(all), kNan),
           shares(static_cast<size_t>(rows * heads * all), kNan);
-      ReferenceKernels().depth_mix({.sources = sources.data(),
-                                    .source_stride = rows * width,
-                                    .inverse_rms = inverse.data(),
-                                    .inverse_rms_stride = rows,
-                                    .query = query.data(),
-                                    .null_source = null ? null_source.data() : nullptr,
-                                    .null_inverse_rms = null_inverse,
-                                    .num_sources = count,
-                                    .heads = heads,
-                                    .width = width,
-                                    .out = out.data(),
-                                    .scratch = scratch.data(),
-                                    .shares = shares.data(),
-                                    .row_begin = 0,
-                                    .row_end = rows});
+      set().depth_mix({.sources = sources.data(),
+                       .source_stride = rows * width,
+                       .inverse_rms = inverse.data(),
+                       .inverse_rms_stride = rows,
+                       .query = query.data(),
+                       .null_source = null ? null_source.data() : nullptr,
+                       .null_inverse_rms = null_inverse,
+                       .num_sources = count,
+                       .heads = heads,
+                       .width = width,
+                       .out = out.data(),
+                       .scratch = scratch.data(),
+                       .shares = shares.data(),
+                       .row_begin = 0,
+                       .row_end = rows});
       const int64_t slice = width / heads;
       for (int64_t r = 0; r < rows; ++r) {
         const auto source = [&](int64_t i) {
@@ -218,14 +294,13 @@ TEST(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
   }
 }
 
-TEST(LayerNorm, MatchesF64WithTheBiasedVarianceAndMayWorkInPlace) {
+TEST_P(LayerNorm, MatchesF64WithTheBiasedVarianceAndMayWorkInPlace) {
   for (const int64_t width : {1, 16, 19, 192}) {
     const int64_t rows = 3;
     auto x = Random(rows * width, 40, 3.0F);
     const auto weight = Random(width, 41), bias = Random(width, 42);
     std::vector<float> y(x.size(), kNan);
-    ReferenceKernels().layer_norm(
-        {x.data(), weight.data(), bias.data(), y.data(), width, 1e-5F, 0, rows});
+    set().layer_norm({x.data(), weight.data(), bias.data(), y.data(), width, 1e-5F, 0, rows});
     for (int64_t r = 0; r < rows; ++r) {
       double mean = 0.0, variance = 0.0;
       const float* row = x.data() + r * width;
@@ -239,46 +314,43 @@ TEST(LayerNorm, MatchesF64WithTheBiasedVarianceAndMayWorkInPlace) {
                       (row[c] - mean) / std::sqrt(variance + 1e-5) * weight[i] + bias[i], 2e-5);
       }
     }
-    ReferenceKernels().layer_norm(
-        {x.data(), weight.data(), bias.data(), x.data(), width, 1e-5F, 0, rows});
+    set().layer_norm({x.data(), weight.data(), bias.data(), x.data(), width, 1e-5F, 0, rows});
     EXPECT_EQ(x, y);
   }
 }
 
-TEST(Gelu, IsTheExactFormAndNotTheTangent) {
+TEST_P(Gelu, IsTheExactFormAndNotTheTangent) {
   std::vector<float> x = {-30.0F, -3.0F, -1.0F, -0.1F, 0.0F, 0.1F, 1.0F, 2.5F, 30.0F};
   const std::vector<float> before = x;
-  ReferenceKernels().gelu({x.data(), std::ssize(x), 0, 1});
+  set().gelu({x.data(), std::ssize(x), 0, 1});
   for (size_t i = 0; i < x.size(); ++i) {
     const double v = before[i];
     EXPECT_WITHIN(x[i], v / 2 * (1 + std::erf(v / std::sqrt(2.0))), 4 * kUnit * (1 + std::abs(v)));
   }
 }
 
-TEST(Combine, AddsWeightedSourcesAndSubtractsExactly) {
+TEST_P(Combine, AddsWeightedSourcesAndSubtractsExactly) {
   const int64_t rows = 2, width = 5, count = 3;
   const auto sources = Random(count * rows * width, 50), weights = Random(count, 51);
   std::vector<float> out(static_cast<size_t>(rows * width), kNan);
-  ReferenceKernels().combine(
-      {sources.data(), rows * width, weights.data(), count, out.data(), width, 0, rows});
+  set().combine({sources.data(), rows * width, weights.data(), count, out.data(), width, 0, rows});
   for (size_t i = 0; i < out.size(); ++i) {
     double sum = 0.0;
     for (size_t n = 0; n < 3; ++n) sum += static_cast<double>(weights[n]) * sources[n * 10 + i];
     EXPECT_WITHIN(out[i], sum, 1e-6);
   }
   const float difference[] = {-1.0F, 1.0F};
-  ReferenceKernels().combine(
-      {sources.data(), rows * width, difference, 2, out.data(), width, 0, rows});
+  set().combine({sources.data(), rows * width, difference, 2, out.data(), width, 0, rows});
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], sources[10 + i] - sources[i]);
 }
 
-TEST(Gate, MixesByANumberOrByLogitsAndZeroKeepsTheStateBitForBit) {
+TEST_P(Gate, MixesByANumberOrByLogitsAndZeroKeepsTheStateBitForBit) {
   const int64_t rows = 2, width = 7;
   const auto state = Random(rows * width, 60), logits = Random(rows * width, 61, 3.0F);
   const auto before = Random(rows * width, 62);
   for (const float alpha : {0.0F, 0.3F, -1.5F, 1.0F}) {
     auto read = before;
-    ReferenceKernels().gate({state.data(), nullptr, alpha, read.data(), width, 0, rows});
+    set().gate({state.data(), nullptr, alpha, read.data(), width, 0, rows});
     for (size_t i = 0; i < read.size(); ++i) {
       EXPECT_WITHIN(read[i], (1.0 - alpha) * state[i] + static_cast<double>(alpha) * before[i],
                     1e-6);
@@ -287,33 +359,36 @@ TEST(Gate, MixesByANumberOrByLogitsAndZeroKeepsTheStateBitForBit) {
     EXPECT_EQ(read == before, alpha == 1.0F);
   }
   auto read = before;
-  ReferenceKernels().gate({state.data(), logits.data(), 0.0F, read.data(), width, 0, rows});
+  set().gate({state.data(), logits.data(), 0.0F, read.data(), width, 0, rows});
   for (size_t i = 0; i < read.size(); ++i) {
     const double a = 1.0 / (1.0 + std::exp(-static_cast<double>(logits[i])));
     EXPECT_WITHIN(read[i], (1.0 - a) * state[i] + a * before[i], 1e-6);
   }
 }
 
-TEST(Embed, TakesRowsAndAddsThoseOfThePositions) {
-  const int64_t width = 5;
-  const auto table = Random(3 * width, 70), places = Random(4 * width, 71);
-  std::vector<uint16_t> narrow;
-  for (const float value : places) narrow.push_back(ToBF16(value));
-  const std::vector<int32_t> ids = {2, 0};
-  const std::vector<int64_t> position = {3, 1};
-  std::vector<float> out(static_cast<size_t>(2 * width), kNan);
-  EmbedArgs args{table.data(),    Element::kF32, ids.data(), nullptr, Element::kBF16,
-                 position.data(), out.data(),    width,      0,       2};
-  ReferenceKernels().embed(args);
-  EXPECT_TRUE(std::equal(out.begin(), out.begin() + width, table.begin() + 2 * width));
-  args.positions = narrow.data();
-  ReferenceKernels().embed(args);
-  for (int64_t r = 0; r < 2; ++r) {
-    const auto row = static_cast<size_t>(r);
-    for (int64_t c = 0; c < width; ++c) {
-      EXPECT_EQ(out[static_cast<size_t>(r * width + c)],
-                table[static_cast<size_t>(ids[row] * width + c)] +
-                    FromBF16(narrow[static_cast<size_t>(position[row] * width + c)]));
+TEST_P(Embed, TakesRowsAndAddsThoseOfThePositions) {
+  const int64_t width = 37;
+  for (const Element type : kWeightTypes) {
+    const Weights table(type, 3, width, 17), places(type, 4, width, 18);
+    const std::vector<int32_t> ids = {2, 0};
+    const std::vector<int64_t> position = {3, 1};
+    std::vector<float> out(static_cast<size_t>(2 * width), kNan);
+    EmbedArgs args{table.view(), ids.data(), {}, position.data(), out.data(), width, 0, 2};
+    set().embed(args);
+    for (const bool with_positions : {false, true}) {
+      if (with_positions) {
+        args.positions = places.view();
+        set().embed(args);
+      }
+      for (int64_t r = 0; r < 2; ++r) {
+        const auto row = static_cast<size_t>(r);
+        for (int64_t c = 0; c < width; ++c) {
+          float expected = table.values[static_cast<size_t>(ids[row] * width + c)];
+          if (with_positions)
+            expected += places.values[static_cast<size_t>(position[row] * width + c)];
+          EXPECT_EQ(out[static_cast<size_t>(r * width + c)], expected);
+        }
+      }
     }
   }
 }
@@ -356,7 +431,7 @@ struct Cache {
   std::vector<int32_t> sequence;
 };
 
-TEST(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
+TEST_P(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
   const int64_t tokens = 150, kv_heads = 2, group = 3, dim = 20;
   const std::vector<HeadReach> reach = {{1, 0},  {7, 0}, {32, 5}, {33, 0}, {INT64_MAX / 2, 0},
                                         {64, 40}};
@@ -370,10 +445,10 @@ TEST(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
       AttentionArgs args{cache.pool,        cache.map(), q.data(), out.data(), stride,
                          reach.data(),      kv_heads,    group,    0.25F,      0,
                          tokens * kv_heads, &count};
-      ReferenceKernels().attention(args);
+      set().attention(args);
       args.out = twin.data();
       args.count = &unused;
-      MaskedAttention(args);
+      set().masked_attention(args);
       EXPECT_EQ(out, twin) << "skipping and masking give the same bits";
 
       int64_t products = 0, keys_read = 0;
@@ -427,7 +502,7 @@ TEST(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
   }
 }
 
-TEST(Attention, EvictedBlocksMayHoldAnything) {
+TEST_P(Attention, EvictedBlocksMayHoldAnything) {
   const int64_t tokens = 200, dim = 8;
   Cache cache(tokens, 1, dim, 16, Element::kF32);
   const std::vector<HeadReach> reach = {{20, 3}};
@@ -442,11 +517,11 @@ TEST(Attention, EvictedBlocksMayHoldAnything) {
                      1,          1,
                      1.0F,       0,
                      1,          &count};
-  ReferenceKernels().attention(args);
+  set().attention(args);
   for (int64_t b = 1; b < (tokens - 20) / 16; ++b)
     cache.tables[0][static_cast<size_t>(b)] = INT32_MAX;
   args.out = after.data();
-  ReferenceKernels().attention(args);
+  set().attention(args);
   EXPECT_EQ(out, after);
 }
 

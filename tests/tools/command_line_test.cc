@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -91,7 +92,7 @@ TEST(CommandLine, EveryErrorIsOneLineOnStderrAndExitCodeTwo) {
       {"unknown"},
       {"convert"},
       {"convert", demo},
-      {"convert", demo, "-o", dir / "x", "--weights", "q8"},
+      {"convert", demo, "-o", dir / "x", "--weights", "q5"},
       {"convert", demo, "-o", dir / "x", "--weights", "fp4"},
       {"convert", demo, "-o", dir / "x", "--adapter", "a.pt"},
       {"convert", demo, "-o", dir / "x", "--config", "c.yaml"},
@@ -144,7 +145,7 @@ TEST(Inspect, RefusesFilesWhoseTensorsDoNotFitTheConfig) {
   refused(parts, "got [2,96], expected [192]");
   parts = good;
   parts.header["model.norm.weight"]["dtype"] = "I32";
-  refused(parts, "got I32, expected F32 or BF16");
+  refused(parts, "got I32, expected F32");
   parts = good;
   Json config = Json::parse(parts.header["__metadata__"]["config"].get<std::string>());
   config["layers"] = 4096;
@@ -156,6 +157,35 @@ TEST(Inspect, RefusesFilesWhoseTensorsDoNotFitTheConfig) {
   EXPECT_TRUE(WindowsReport(dir / "bad", false, 0, true).ok());
   EXPECT_FALSE(WindowsReport(dir / "bad", false, -1, true).ok());
   EXPECT_FALSE(InspectReport(dir / "good", false, -1, true).ok());
+}
+
+TEST(Inspect, RefusesQuantizedTensorsWithoutTheirScales) {
+  const TempDir dir;
+  ASSERT_EQ(
+      Lookback({"convert", testing::DemoDir(), "-o", dir / "good", "--quiet", "--weights", "q4"})
+          .code,
+      0);
+  const std::string matrix = "model.layers.0.mlp.up_proj.weight", scale = matrix + ".scale";
+  const auto refused = [&](const std::function<void(Json&)>& spoil, const std::string& says) {
+    auto parts = testing::SafetensorsParts::Read(dir / "good");
+    spoil(parts.header);
+    parts.Write(dir / "bad");
+    const auto report = InspectReport(dir / "bad", true, 0, false);
+    ASSERT_FALSE(report.ok()) << says;
+    EXPECT_NE(report.status().message().find(says), std::string::npos) << report.status().message();
+  };
+  refused(
+      [&](Json& header) {
+        header["lookback.later"] = header[scale];
+        header.erase(scale);
+      },
+      "tensor \"" + scale + "\" in ");
+  refused([&](Json& header) { header[scale]["dtype"] = "BF16"; }, "got BF16, expected F16");
+  refused([&](Json& header) { std::swap(header[scale]["shape"][0], header[scale]["shape"][1]); },
+          "shape of " + scale);
+  refused([&](Json& header) { header[matrix]["dtype"] = "I8"; }, "shape of " + matrix);
+  refused([&](Json& header) { header[matrix]["dtype"] = "BOOL"; },
+          "expected F32, BF16, I8 (q8) or U8 (q4)");
 }
 
 TEST(HeatMap, ShadesByTheLogarithmAndGathersManyHeads) {

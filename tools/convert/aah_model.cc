@@ -86,8 +86,7 @@ Result<ModelConfig> ConfigOf(const AahRun& run, const WeightSource& weights) {
 
 Status ReadSidecar(const std::string& checkpoint, const AahRun& run, SourceModel& source) {
   const std::string path = checkpoint + ".meta.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) {
+  if (!FileExists(path)) {
     source.warnings.push_back(
         StrCat("there is no ", path, ": nothing shows that ", run.path, " is this run's"));
     return {};

@@ -1,11 +1,13 @@
 #include "tools/convert/convert.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <utility>
 
 #include "engine/checkpoint.h"
@@ -28,7 +30,7 @@ constexpr size_t kHashSliceBytes = size_t{4} << 20;
 struct PlannedTensor {
   TensorSpec spec;
   SourceTensor source;
-  DType target;
+  kernels::Element target;
 };
 
 struct Plan {
@@ -72,10 +74,22 @@ Status CheckTarget(const std::string& out, const std::vector<std::string>& input
   return {};
 }
 
-DType TargetType(const TensorSpec& spec, DType source, WeightType weights) {
-  if (spec.role == TensorSpec::kVector || weights == WeightType::kF32) return DType::kF32;
-  if (weights == WeightType::kBF16 || source == DType::kBF16) return DType::kBF16;
-  return DType::kF32;
+kernels::Element TargetType(const TensorSpec& spec, DType source, WeightType weights) {
+  using kernels::Element;
+  if (spec.role == TensorSpec::kVector) return Element::kF32;
+  switch (weights) {
+    case WeightType::kKeep:
+      return source == DType::kBF16 ? Element::kBF16 : Element::kF32;
+    case WeightType::kF32:
+      return Element::kF32;
+    case WeightType::kBF16:
+      return Element::kBF16;
+    case WeightType::kQ8:
+      return Element::kQ8;
+    case WeightType::kQ4:
+      return spec.role == TensorSpec::kTable ? Element::kQ8 : Element::kQ4;
+  }
+  return Element::kF32;
 }
 
 /// How `source` becomes the tensor `spec`, if its dtype and shape allow.
@@ -92,7 +106,7 @@ Result<PlannedTensor> PlanTensor(const TensorSpec& spec, SourceTensor source, We
     return Mismatch(what("shape"), ShapeString(source.shape),
                     StrCat(ShapeString(spec.shape), " from the configuration"));
   }
-  const DType target = TargetType(spec, source.dtype, type);
+  const kernels::Element target = TargetType(spec, source.dtype, type);
   return PlannedTensor{spec, std::move(source), target};
 }
 
@@ -176,52 +190,74 @@ Result<Plan> MakePlan(const ConvertOptions& options) {
   return plan;
 }
 
-/// Reads one input to its end. Calls `after_slice` with the bytes of each slice.
-template <typename AfterSlice>
-Result<Json> HashInput(const std::string& path, AfterSlice after_slice) {
-  LOOKBACK_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  std::vector<std::byte> buffer(kHashSliceBytes);
-  Sha256 hash;
-  const int64_t bytes = file.bytes();
-  for (int64_t begin = 0; begin < bytes; begin += std::ssize(buffer)) {
-    const int64_t count = std::min(std::ssize(buffer), bytes - begin);
-    const std::span<std::byte> slice = std::span(buffer).first(static_cast<size_t>(count));
-    LOOKBACK_RETURN_IF_ERROR(file.Read(begin, slice));
-    hash.Update({reinterpret_cast<const char*>(slice.data()), slice.size()});
-    LOOKBACK_RETURN_IF_ERROR(after_slice(count));
-  }
-  Json entry = {{"bytes", bytes}, {"sha256", hash.Finish()}};
-  entry["name"] = fs::path(path).filename().string();
-  return entry;
+/// One of `inputs` in the `source` metadata, without the place it lay in.
+Json InputEntry(const std::string& path, int64_t bytes, std::string sha256) {
+  return {{"name", fs::path(path).filename().string()},
+          {"bytes", bytes},
+          {"sha256", std::move(sha256)}};
 }
 
-/// The `source` metadata: what the file was made from, without the place it lay in.
-Result<Json> DescribeSource(const Plan& plan, const ConvertOptions& options) {
-  int64_t total = 0;
-  for (const std::string& path : plan.inputs) {
-    std::error_code ignored;
-    const auto size = fs::file_size(path, ignored);
-    if (!ignored) total += static_cast<int64_t>(size);
+/// The entries of all inputs, hashed by a thread of its own while the weights are copied.
+class InputHashes {
+ public:
+  explicit InputHashes(const std::vector<std::string>& paths)
+      : hashes_(std::async(std::launch::async, [this, paths] { return HashAll(paths); })) {}
+  ~InputHashes() { stop_ = true; }  // the future waits
+  InputHashes(const InputHashes&) = delete;
+  InputHashes& operator=(const InputHashes&) = delete;
+
+  Result<Json> Wait() { return hashes_.get(); }
+
+ private:
+  Result<Json> HashAll(const std::vector<std::string>& paths) const {
+    Json inputs = Json::array();
+    for (const std::string& path : paths) {
+      LOOKBACK_ASSIGN_OR_RETURN(Json entry, Hash(path));
+      inputs.push_back(std::move(entry));
+    }
+    return inputs;
   }
-  int64_t done = 0;
-  Json inputs = Json::array();
-  for (const std::string& path : plan.inputs) {
-    LOOKBACK_ASSIGN_OR_RETURN(Json entry, HashInput(path, [&](int64_t bytes) {
-                                done += bytes;
-                                if (options.on_progress) {
-                                  options.on_progress("hashing", done, std::max(done, total));
-                                }
-                                return CheckInterrupt();
-                              }));
-    inputs.push_back(std::move(entry));
+
+  Result<Json> Hash(const std::string& path) const {
+    LOOKBACK_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+    std::vector<std::byte> buffer(kHashSliceBytes);
+    Sha256 hash;
+    const int64_t bytes = file.bytes();
+    for (int64_t begin = 0; begin < bytes; begin += std::ssize(buffer)) {
+      const int64_t count = std::min(std::ssize(buffer), bytes - begin);
+      const std::span<std::byte> slice = std::span(buffer).first(static_cast<size_t>(count));
+      LOOKBACK_RETURN_IF_ERROR(file.Read(begin, slice));
+      hash.Update({reinterpret_cast<const char*>(slice.data()), slice.size()});
+      LOOKBACK_RETURN_IF_ERROR(CheckInterrupt());
+      if (stop_) return Status(StatusCode::kCancelled, "stopped");
+    }
+    return InputEntry(path, bytes, hash.Finish());
   }
+
+  std::atomic<bool> stop_ = false;
+  std::future<Result<Json>> hashes_;  // last: its thread uses the others
+};
+
+/// The `source` metadata: what the file was made from.
+std::string DescribeSource(const Plan& plan, Json inputs) {
   Json source = {{"converter", "lookback " LOOKBACK_VERSION}};
   source["model_type"] = plan.model.model_type;
   source["inputs"] = std::move(inputs);
-  return source;
+  return DumpJson(source);
 }
 
-void Declare(const Plan& plan, const Json& source, SafetensorsWriter& writer) {
+/// As long as the description with the hashes will be.
+std::string SourcePlaceholder(const Plan& plan) {
+  Json inputs = Json::array();
+  for (const std::string& path : plan.inputs) {
+    std::error_code ignored;
+    const auto bytes = static_cast<int64_t>(fs::file_size(path, ignored));
+    inputs.push_back(InputEntry(path, bytes, std::string(64, '0')));
+  }
+  return DescribeSource(plan, std::move(inputs));
+}
+
+void Declare(const Plan& plan, const std::string& source, SafetensorsWriter& writer) {
   const ModelConfig& config = plan.model.config;
   const HfTokenizer& tokenizer = plan.model.tokenizer;
   writer.SetMetadata("format", "lookback");
@@ -230,12 +266,12 @@ void Declare(const Plan& plan, const Json& source, SafetensorsWriter& writer) {
   writer.SetMetadata("windows", DumpJson(config.windows.ToJson()));
   writer.SetMetadata("tokenizer", DumpJson(tokenizer.info.ToJson()));
   writer.SetMetadata("generation", DumpJson(plan.model.generation.defaults.ToJson()));
-  writer.SetMetadata("source", DumpJson(source));
+  writer.SetMetadata("source", source);
   if (!plan.model.controller_metadata.is_null()) {
     writer.SetMetadata("controller", DumpJson(plan.model.controller_metadata));
   }
   for (const PlannedTensor& tensor : plan.tensors) {
-    writer.Declare(tensor.spec.name, tensor.target, tensor.spec.shape);
+    DeclareWeights(tensor.spec.name, tensor.spec.shape, tensor.target, writer);
   }
   if (!tokenizer.bytes.empty()) {
     writer.Declare("lookback.tokenizer", DType::kU8, {std::ssize(tokenizer.bytes)});
@@ -271,17 +307,17 @@ Result<WeightType> ParseWeightType(std::string_view name) {
   if (name == "keep") return WeightType::kKeep;
   if (name == "f32") return WeightType::kF32;
   if (name == "bf16") return WeightType::kBF16;
-  const bool later = name == "q8" || name == "q4";
-  return Mismatch("--weights", Quoted(name),
-                  StrCat("keep, f32 or bf16",
-                         later ? " (this version cannot write quantized weights yet)" : ""));
+  if (name == "q8") return WeightType::kQ8;
+  if (name == "q4") return WeightType::kQ4;
+  return Mismatch("--weights", Quoted(name), "keep, f32, bf16, q8 or q4");
 }
 
 Result<ConvertReport> Convert(const ConvertOptions& options) {
   LOOKBACK_ASSIGN_OR_RETURN(Plan plan, MakePlan(options));
-  LOOKBACK_ASSIGN_OR_RETURN(const Json source, DescribeSource(plan, options));
+  InputHashes hashes(plan.inputs);
+  const std::string placeholder = SourcePlaceholder(plan);
   SafetensorsWriter writer(options.out);
-  Declare(plan, source, writer);
+  Declare(plan, placeholder, writer);
   LOOKBACK_RETURN_IF_ERROR(writer.Begin());
   const auto after_slice = [&](int64_t /*bytes*/) {
     if (options.on_progress) {
@@ -299,6 +335,13 @@ Result<ConvertReport> Convert(const ConvertOptions& options) {
   LOOKBACK_RETURN_IF_ERROR(AppendGolden(plan.golden, writer));
   const std::chrono::duration<double> golden = std::chrono::steady_clock::now() - start;
   LOOKBACK_RETURN_IF_ERROR(after_slice(0));
+  LOOKBACK_ASSIGN_OR_RETURN(Json inputs, hashes.Wait());
+  std::string source = DescribeSource(plan, std::move(inputs));
+  if (source.size() != placeholder.size()) {
+    return Mismatch("the inputs", "other sizes than at the start",
+                    "files that do not change while they are converted");
+  }
+  LOOKBACK_RETURN_IF_ERROR(writer.ReplaceMetadata("source", std::move(source)));
   LOOKBACK_RETURN_IF_ERROR(writer.Finish());
   return ConvertReport{writer.file_bytes(), std::ssize(plan.tensors), golden.count(),
                        std::move(plan.warnings)};

@@ -14,7 +14,7 @@
 namespace lookback::tools {
 
 /// The stored type of matrices; vectors (norms, biases, routing) are f32 always.
-enum class WeightType : uint8_t { kKeep, kF32, kBF16 };
+enum class WeightType : uint8_t { kKeep, kF32, kBF16, kQ8, kQ4 };
 
 /// Reads the value of --weights. Types that this version cannot write are refused by name.
 Result<WeightType> ParseWeightType(std::string_view name);
@@ -27,7 +27,7 @@ struct ConvertOptions {
   std::string tokenizer_folder;  ///< "" = source, if that is a folder
   std::string adapter;           ///< an AAH adapter.pt on a Hugging Face folder, or ""
   std::string aah_config;        ///< the YAML of an AAH run; "" = the one beside the .pt
-  /// Called after every slice with the stage ("hashing", "writing") and its bytes.
+  /// Called after every slice with the stage ("writing") and its bytes.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> on_progress;
 };
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "tools/convert/hf_config.h"
 #include "tools/convert/hf_source.h"
@@ -8,8 +7,6 @@
 namespace lookback::tools {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// True where a value anywhere under a key that contains `mixed_partition` says yes.
 bool SaysMixedPartition(const Json& json, bool under_key) {
@@ -32,8 +29,7 @@ bool SaysMixedPartition(const Json& json, bool under_key) {
 
 Status WarnOfMixedPartition(const std::string& folder, std::vector<std::string>& warnings) {
   const std::string path = folder + "/training_manifest.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return {};
+  if (!FileExists(path)) return {};
   LOOKBACK_ASSIGN_OR_RETURN(const Json manifest, ReadJsonFile(path));
   if (SaysMixedPartition(manifest, false)) {
     warnings.push_back(StrCat(path,

@@ -1,7 +1,8 @@
 #include "tools/convert/hf_source.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <set>
+#include <span>
 
 #include "engine/json.h"
 #include "engine/safetensors.h"
@@ -14,11 +15,6 @@ constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr size_t kMaxShards = 4096;
 
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
 bool IsPlainFileName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
@@ -26,11 +22,19 @@ bool IsPlainFileName(std::string_view name) {
 
 Status AddShard(const std::string& name, WeightSource& source) {
   const std::string path = StrCat(source.where, "/", name);
-  LOOKBACK_ASSIGN_OR_RETURN(const auto header, SafetensorsFile::Open(path));
   LOOKBACK_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  LOOKBACK_ASSIGN_OR_RETURN(const std::string first,
+                            file.ReadString(0, std::min(file.bytes(), kSafetensorsLengthBytes)));
+  LOOKBACK_ASSIGN_OR_RETURN(
+      const int64_t length,
+      SafetensorsHeaderBytes(std::as_bytes(std::span(first)), file.bytes(), path));
+  LOOKBACK_ASSIGN_OR_RETURN(const std::string json,
+                            file.ReadString(kSafetensorsLengthBytes, length));
+  LOOKBACK_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                            ParseSafetensorsHeader(json, file.bytes(), path));
   source.files.push_back(std::make_unique<InputFile>(std::move(file)));
   source.inputs.push_back(path);
-  for (const auto& [tensor, entry] : header->entries()) {
+  for (const auto& [tensor, entry] : header.entries) {
     const auto [place, is_new] = source.tensors.try_emplace(
         tensor, SourceTensor{entry.dtype, entry.shape, source.files.back().get(), entry.begin});
     if (!is_new) {
@@ -81,17 +85,17 @@ Status AddIndex(WeightSource& source) {
 Result<WeightSource> OpenHfWeights(const std::string& folder) {
   WeightSource source;
   source.where = folder;
-  if (Exists(StrCat(folder, "/", kSingleFile))) {
+  if (FileExists(StrCat(folder, "/", kSingleFile))) {
     LOOKBACK_RETURN_IF_ERROR(AddShard(std::string(kSingleFile), source));
     return source;
   }
-  if (Exists(StrCat(folder, "/", kIndexFile))) {
+  if (FileExists(StrCat(folder, "/", kIndexFile))) {
     LOOKBACK_RETURN_IF_ERROR(AddIndex(source));
     return source;
   }
   const std::string expected = StrCat(kSingleFile, " or ", kIndexFile);
   for (const std::string_view other : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (!Exists(StrCat(folder, "/", other))) continue;
+    if (!FileExists(StrCat(folder, "/", other))) continue;
     return Mismatch(StrCat("weights in ", folder), other,
                     StrCat(expected, " (save the model as safetensors)"));
   }

@@ -1,8 +1,6 @@
 #include "tools/convert/hf_tokenizer.h"
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <utility>
 
 #include "engine/tokenizer/bpe_tokenizer.h"
@@ -14,47 +12,6 @@ namespace lookback::tools {
 namespace {
 
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
-
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
-/// The text of a special token: a string, or an object with `content`.
-Result<std::string> ReadTokenText(const JsonObject& config, std::string_view key) {
-  const Json* value = config.Find(key);
-  if (value == nullptr) return std::string();
-  if (value->is_object()) {
-    LOOKBACK_ASSIGN_OR_RETURN(const JsonObject token,
-                              JsonObject::From(*value, StrCat(key, " in ", config.where())));
-    return token.String("content");
-  }
-  return config.String(key);
-}
-
-/// The id that `added_tokens_decoder` gives to the special token under `key`, if it does.
-Result<std::optional<int32_t>> ReadTokenId(const JsonObject& config, std::string_view key,
-                                           int64_t vocab_size) {
-  LOOKBACK_ASSIGN_OR_RETURN(const std::string text, ReadTokenText(config, key));
-  const Json* added = config.Find("added_tokens_decoder");
-  if (text.empty() || added == nullptr) return std::optional<int32_t>();
-  const std::string where = StrCat("added_tokens_decoder in ", config.where());
-  if (!added->is_object()) return Mismatch(where, DescribeJson(*added), "a JSON object");
-  for (const auto& [id_text, value] : added->items()) {
-    LOOKBACK_ASSIGN_OR_RETURN(const JsonObject token,
-                              JsonObject::From(value, StrCat(Quoted(id_text), " of ", where)));
-    LOOKBACK_ASSIGN_OR_RETURN(const std::string content, token.String("content"));
-    if (content != text) continue;
-    int32_t id = -1;
-    const char* end = id_text.data() + id_text.size();
-    const auto [stop, error] = std::from_chars(id_text.data(), end, id);
-    if (error != std::errc() || stop != end || id < 0 || id >= vocab_size) {
-      return Mismatch(where, Quoted(id_text), StrCat("an id from 0 to ", vocab_size - 1));
-    }
-    return std::optional<int32_t>(id);
-  }
-  return std::optional<int32_t>();
-}
 
 /// A template, or the one named "default" of a list of named ones.
 Result<std::string> ReadChatTemplate(const JsonObject& config) {
@@ -74,9 +31,18 @@ Result<std::string> ReadChatTemplate(const JsonObject& config) {
 /// a tokenizer.json.
 Result<std::optional<int32_t>> FindTokenId(const JsonObject& config, std::string_view key,
                                            int64_t vocab_size, const HfTokenizer& out) {
-  LOOKBACK_ASSIGN_OR_RETURN(std::optional<int32_t> id, ReadTokenId(config, key, vocab_size));
-  if (id || out.info.kind != "bpe") return id;
-  LOOKBACK_ASSIGN_OR_RETURN(const std::string text, ReadTokenText(config, key));
+  LOOKBACK_ASSIGN_OR_RETURN(
+      const std::string text,
+      SpecialTokenText(config.Find(key), StrCat(key, " in ", config.where())));
+  if (text.empty()) return std::optional<int32_t>();
+  LOOKBACK_ASSIGN_OR_RETURN(const std::vector<DecoderToken> tokens, ReadDecoderTokens(config));
+  for (const DecoderToken& token : tokens) {
+    if (token.content != text) continue;
+    if (token.id < vocab_size) return std::optional<int32_t>(token.id);
+    return Mismatch(StrCat("added_tokens_decoder in ", config.where()), token.id,
+                    StrCat("an id from 0 to ", vocab_size - 1));
+  }
+  if (out.info.kind != "bpe") return std::optional<int32_t>();
   return out.tokenizer->FindPiece(text);
 }
 
@@ -102,7 +68,7 @@ Status ReadTokenizerConfig(const std::string& path, int64_t vocab_size, HfTokeni
 /// tokenizer_config.json and chat_template.jinja, where the folder has them.
 Status ReadSettings(const std::string& folder, int64_t vocab_size, HfTokenizer& out) {
   const std::string config_path = folder + "/tokenizer_config.json";
-  if (Exists(config_path)) {
+  if (FileExists(config_path)) {
     LOOKBACK_RETURN_IF_ERROR(ReadTokenizerConfig(config_path, vocab_size, out));
     // Folders without tokenizer.json have had it read already.
     if (std::find(out.inputs.begin(), out.inputs.end(), config_path) == out.inputs.end()) {
@@ -110,7 +76,7 @@ Status ReadSettings(const std::string& folder, int64_t vocab_size, HfTokenizer& 
     }
   }
   const std::string template_path = folder + "/chat_template.jinja";
-  if (Exists(template_path)) {
+  if (FileExists(template_path)) {
     LOOKBACK_ASSIGN_OR_RETURN(out.info.chat_template,
                               ReadTextFile(template_path, kMaxTemplateBytes));
     out.inputs.push_back(template_path);
@@ -157,7 +123,7 @@ void AddStop(std::vector<int32_t>& stops, int32_t id) {
 Result<HfGeneration> ReadHfGeneration(const std::string& folder, int64_t vocab_size) {
   HfGeneration out;
   const std::string path = folder + "/generation_config.json";
-  if (!Exists(path)) return out;
+  if (!FileExists(path)) return out;
   LOOKBACK_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
   LOOKBACK_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, path));
   LOOKBACK_ASSIGN_OR_RETURN(out.defaults, GenerationDefaults::FromJson(json, path));

@@ -50,8 +50,7 @@ Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::strin
   }
   if (!asked.empty()) return ReadTable(asked, config);
   const std::string found = folder + "/windows.json";
-  std::error_code ignored;
-  if (!folder.empty() && std::filesystem::exists(found, ignored)) return ReadTable(found, config);
+  if (!folder.empty() && FileExists(found)) return ReadTable(found, config);
   if (!model.needs_windows.empty()) {
     return Mismatch("windows", StrCat("none (", model.needs_windows, ")"),
                     "--windows FILE.csv (the release's diagnostics), FILE.json, a number of tokens "

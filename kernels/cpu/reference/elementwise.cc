@@ -7,15 +7,23 @@
 namespace lookback::kernels::reference {
 namespace {
 
-/// Row `index` of a table of either type, to out; added to it with `add`.
-void TakeRow(const void* table, Element type, int64_t index, int64_t width, bool add, float* out) {
-  const auto take = [&](const auto* row) {
-    for (int64_t i = 0; i < width; ++i) out[i] = add ? out[i] + Widen(row[i]) : Widen(row[i]);
+/// Row `index` of a table of any type, to out; added to it with `add`.
+void TakeRow(const WeightView& table, int64_t index, int64_t width, bool add, float* out) {
+  const auto take = [&](const auto* row, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      out[i] = add ? out[i] + Widen(row[i - begin]) : Widen(row[i - begin]);
+    }
   };
-  if (type == Element::kF32) {
-    take(static_cast<const float*>(table) + index * width);
-  } else {
-    take(static_cast<const uint16_t*>(table) + index * width);
+  if (table.type == Element::kF32) {
+    return take(static_cast<const float*>(table.data) + index * width, 0, width);
+  }
+  if (table.type == Element::kBF16) {
+    return take(static_cast<const uint16_t*>(table.data) + index * width, 0, width);
+  }
+  for (int64_t begin = 0; begin < width; begin += kQuantGroup) {
+    float values[kQuantGroup];
+    Dequantize(table, index, width, begin / kQuantGroup, values);
+    take(values, begin, begin + kQuantGroup < width ? begin + kQuantGroup : width);
   }
 }
 
@@ -24,9 +32,9 @@ void TakeRow(const void* table, Element type, int64_t index, int64_t width, bool
 void Embed(const EmbedArgs& args) {
   for (int64_t r = args.row_begin; r < args.row_end; ++r) {
     float* out = args.out + r * args.width;
-    TakeRow(args.table, args.type, args.ids[r], args.width, false, out);
-    if (args.positions == nullptr) continue;
-    TakeRow(args.positions, args.positions_type, args.position[r], args.width, true, out);
+    TakeRow(args.table, args.ids[r], args.width, false, out);
+    if (args.positions.data == nullptr) continue;
+    TakeRow(args.positions, args.position[r], args.width, true, out);
   }
 }
 

@@ -19,6 +19,7 @@ const KernelTable& ReferenceKernels() {
       .gate = reference::Gate,
       .kv_write = reference::KvWrite,
       .attention = reference::Attention,
+      .masked_attention = reference::MaskedAttention,
       .depth_mix = reference::DepthMix,
   };
   return kTable;

@@ -19,6 +19,7 @@ void Combine(const CombineArgs& args);
 void Gate(const GateArgs& args);
 void KvWrite(const KvWriteArgs& args);
 void Attention(const AttentionArgs& args);
+void MaskedAttention(const AttentionArgs& args);
 void DepthMix(const DepthMixArgs& args);
 
 }  // namespace lookback::kernels::reference

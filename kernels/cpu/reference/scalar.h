@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/kernels.h"
+
 namespace lookback::kernels::reference {
 
 inline float Widen(float value) { return value; }
@@ -16,6 +18,36 @@ inline uint16_t NarrowToBF16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
   return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+/// f32 from the bits of an f16 (exact, subnormals too).
+inline float WidenF16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1FU, mantissa = bits & 0x3FFU;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+  const uint32_t widened = exponent == 0x1F ? 0x7F800000U : (exponent + 112) << 23;
+  return std::bit_cast<float>(sign | widened | (mantissa << 13));
+}
+
+/// Values of group `group` of a quantized row of `n`, to out[32]; zeros behind a short group.
+inline void Dequantize(const WeightView& w, int64_t row, int64_t n, int64_t group, float* out) {
+  const int64_t groups = QuantGroups(n), begin = group * kQuantGroup;
+  const int64_t count = n - begin < kQuantGroup ? n - begin : kQuantGroup;
+  const float scale = WidenF16(w.scale[row * groups + group]);
+  for (int64_t i = 0; i < kQuantGroup; ++i) out[i] = 0.0F;
+  if (w.type == Element::kQ8) {
+    const int8_t* q = static_cast<const int8_t*>(w.data) + row * n + begin;
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(q[i]) * scale;
+  } else {
+    const uint8_t* q = static_cast<const uint8_t*>(w.data) + (row * groups + group) * kQ4GroupBytes;
+    for (int64_t i = 0; i < count; ++i) {
+      const int nibble = i < kQ4GroupBytes ? q[i] & 0xF : q[i - kQ4GroupBytes] >> 4;
+      out[i] = static_cast<float>(nibble - 8) * scale;
+    }
+  }
 }
 
 /// Every reduction keeps this many partial sums: element i goes to sum i mod kLanes, whatever the
@@ -39,6 +71,20 @@ float Dot(const float* a, const T* b, int64_t n) {
     for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * Widen(b[i + lane]);
   }
   for (int64_t lane = 0; i + lane < n; ++lane) lanes[lane] += a[i + lane] * Widen(b[i + lane]);
+  return SumLanes(lanes);
+}
+
+/// The same with row `row` of a quantized matrix, in the same order: a group is two rounds of
+/// lanes.
+inline float DotQuantized(const float* a, const WeightView& w, int64_t row, int64_t n) {
+  static_assert(kQuantGroup % kLanes == 0);
+  float lanes[kLanes] = {};
+  for (int64_t begin = 0; begin < n; begin += kQuantGroup) {
+    float values[kQuantGroup];
+    Dequantize(w, row, n, begin / kQuantGroup, values);
+    const int64_t count = n - begin < kQuantGroup ? n - begin : kQuantGroup;
+    for (int64_t i = 0; i < count; ++i) lanes[i % kLanes] += a[begin + i] * values[i];
+  }
   return SumLanes(lanes);
 }
 

@@ -1,0 +1,172 @@
+// Which blocks and keys an item of attention visits, the same for every set of kernels: a set
+// brings what one query head makes of one block. Internal linkage and no std:: templates, since
+// this is compiled with each set's instructions.
+#pragma once
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+
+namespace lookback::kernels {
+
+constexpr int64_t kMaxBlockTokens = 64;
+constexpr int64_t kHeadTile = 16;  // query heads that share a fetched key; more take another pass
+
+/// Online softmax of one query head: the largest score and the sum of exp(score − largest) so far.
+struct Softmax {
+  float largest = -INFINITY;
+  float sum = 0.0F;
+};
+
+/// Keys and values of one block, [tokens][head_dim] each.
+template <typename T>
+struct BlockView {
+  const T* keys;
+  const T* values;
+  int64_t tokens;
+};
+
+/// The tokens of one block that a head sees, counted from the block's first: two runs, of which
+/// either may be empty (the sinks' and the window's).
+struct SeenKeys {
+  int64_t begin[2];
+  int64_t end[2];
+  int64_t size() const { return (end[0] - begin[0]) + (end[1] - begin[1]); }
+};
+
+static inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t Most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t Clamped(int64_t value, int64_t low, int64_t high) {
+  return Least(Most(value, low), high);
+}
+
+static inline int64_t BlockId(const BlockList& list, int64_t block) {
+  return block < list.sink_blocks ? list.sinks[block] : list.ring[block % list.ring_size];
+}
+
+template <typename T>
+static inline BlockView<T> ViewBlock(const KvPool& pool, const BlockList& list, int64_t block) {
+  const auto* keys =
+      reinterpret_cast<const T*>(pool.data + BlockId(list, block) * pool.block_bytes);
+  return {keys, keys + pool.block_tokens * pool.head_dim, pool.block_tokens};
+}
+
+/// Keys of [begin, end) that `reach` sees from `position`.
+static inline SeenKeys SeenIn(int64_t begin, int64_t end, int64_t position, HeadReach reach) {
+  const int64_t window_end = Least(end, position + 1);
+  const int64_t sink_end = Clamped(reach.sinks, begin, window_end);
+  const int64_t window_begin = Clamped(position - reach.window + 1, sink_end, window_end);
+  return {{0, window_begin - begin}, {sink_end - begin, window_end - begin}};
+}
+
+/// `heads` query heads (at most kHeadTile) of one item, from query head `first` on.
+/// Head<T>::Take(args, query, block, seen, softmax, out) takes the seen keys of one block, at least
+/// one, into the softmax and into `out`, the mix of values before the division by its sum.
+template <template <typename> typename Head, typename T>
+static void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, int64_t first,
+                     int64_t heads) {
+  const KvPool& pool = args.pool;
+  const int64_t dim = pool.head_dim, block_tokens = pool.block_tokens;
+  const int64_t position = args.map.position[row];
+  const BlockList& list = args.map.lists[args.map.sequence[row]][args.map.list_offset + kv_head];
+  HeadReach widest{0, 0};
+  for (int64_t h = 0; h < heads; ++h) {
+    widest.window = Most(widest.window, args.reach[first + h].window);
+    widest.sinks = Most(widest.sinks, args.reach[first + h].sinks);
+  }
+  Softmax states[kHeadTile];
+  float* out = args.out + row * args.stride + first * dim;
+  for (int64_t c = 0; c < heads * dim; ++c) out[c] = 0.0F;
+
+  const int64_t sink_blocks = (Least(widest.sinks, position + 1) + block_tokens - 1) / block_tokens;
+  const int64_t window_block = Most(0, position - widest.window + 1) / block_tokens;
+  const int64_t last_block = position / block_tokens;
+  for (int64_t block = sink_blocks > 0 ? 0 : window_block; block <= last_block;
+       block = block + 1 == sink_blocks ? Most(block + 1, window_block) : block + 1) {
+    const int64_t begin = block * block_tokens, end = begin + block_tokens;
+    const BlockView<T> view = ViewBlock<T>(pool, list, block);
+    args.count->keys_read += SeenIn(begin, end, position, widest).size();
+    for (int64_t h = 0; h < heads; ++h) {
+      const SeenKeys seen = SeenIn(begin, end, position, args.reach[first + h]);
+      if (seen.size() == 0) continue;
+      args.count->products += seen.size();
+      const float* query = args.q + row * args.stride + (first + h) * dim;
+      Head<T>::Take(args, query, view, seen, states[h], out + h * dim);
+    }
+  }
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t c = 0; c < dim; ++c) out[h * dim + c] /= states[h].sum;
+  }
+}
+
+template <template <typename> typename Head, typename T>
+static void WalkItems(const AttentionArgs& args) {
+  for (int64_t item = args.item_begin; item < args.item_end; ++item) {
+    const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
+    const int64_t first = kv_head * args.group;
+    for (int64_t h = 0; h < args.group; h += kHeadTile) {
+      WalkTile<Head, T>(args, row, kv_head, first + h, Least(kHeadTile, args.group - h));
+    }
+  }
+}
+
+/// Attention.
+template <template <typename> typename Head>
+static void WalkBlocks(const AttentionArgs& args) {
+  if (args.pool.type == Element::kF32) {
+    WalkItems<Head, float>(args);
+  } else {
+    WalkItems<Head, uint16_t>(args);
+  }
+}
+
+/// The same by asking of every key up to the position whether it is seen.
+static inline SeenKeys SeenByMask(int64_t begin, int64_t tokens, int64_t position,
+                                  HeadReach reach) {
+  SeenKeys seen{{0, 0}, {0, 0}};
+  int64_t run = -1;
+  bool before = false;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t key = begin + t;
+    const bool is_seen = key <= position && (key < reach.sinks || key > position - reach.window);
+    if (is_seen && !before) seen.begin[++run] = t;
+    if (is_seen) seen.end[run] = t + 1;
+    before = is_seen;
+  }
+  return seen;
+}
+
+template <template <typename> typename Head, typename T>
+static void WalkAllItems(const AttentionArgs& args) {
+  const int64_t dim = args.pool.head_dim, block_tokens = args.pool.block_tokens;
+  for (int64_t item = args.item_begin; item < args.item_end; ++item) {
+    const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
+    const int64_t position = args.map.position[row];
+    const BlockList& list = args.map.lists[args.map.sequence[row]][args.map.list_offset + kv_head];
+    for (int64_t head = kv_head * args.group; head < (kv_head + 1) * args.group; ++head) {
+      const float* query = args.q + row * args.stride + head * dim;
+      float* out = args.out + row * args.stride + head * dim;
+      for (int64_t c = 0; c < dim; ++c) out[c] = 0.0F;
+      Softmax state;
+      for (int64_t block = 0; block <= position / block_tokens; ++block) {
+        const SeenKeys seen =
+            SeenByMask(block * block_tokens, block_tokens, position, args.reach[head]);
+        if (seen.size() == 0) continue;
+        Head<T>::Take(args, query, ViewBlock<T>(args.pool, list, block), seen, state, out);
+      }
+      for (int64_t c = 0; c < dim; ++c) out[c] /= state.sum;
+    }
+  }
+}
+
+/// MaskedAttention.
+template <template <typename> typename Head>
+static void WalkAllBlocks(const AttentionArgs& args) {
+  if (args.pool.type == Element::kF32) {
+    WalkAllItems<Head, float>(args);
+  } else {
+    WalkAllItems<Head, uint16_t>(args);
+  }
+}
+
+}  // namespace lookback::kernels
