@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <thread>
+
+#include "engine/memory_limit.h"
 
 namespace lookback {
 namespace {
@@ -14,22 +15,6 @@ namespace {
 constexpr int64_t kLogitRows = 32;        // rows whose logits are made at once
 constexpr int64_t kMaxContext = 1 << 24;  // beyond this f32 positions are no longer exact
 constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max();
-
-/// Bytes that this process may still take: the system's estimate, cut to the memory cgroup's limit.
-int64_t AvailableMemoryBytes() {
-  int64_t available = std::numeric_limits<int64_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key; meminfo >> key;) {
-    int64_t kilobytes = 0;
-    if (key == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
-  }
-  int64_t limit = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
-      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    available = std::min(available, std::max<int64_t>(0, limit - used));
-  }
-  return available;
-}
 
 Status CheckRange(std::string_view what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return {};
@@ -105,13 +90,14 @@ Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
       WorstCaseBlocks(layout, resolved.max_context, resolved.max_context, resolved.max_chunk);
   const int64_t one_bytes = one * layout.block_bytes();
   const bool given = resolved.kv_memory_bytes != 0;
+  const int64_t available = AvailableMemoryBytes();
   if (!given) {
     // No more than the concurrent requests could ever use.
     const int64_t most =
         one_bytes > std::numeric_limits<int64_t>::max() / resolved.limits.max_requests
             ? std::numeric_limits<int64_t>::max()
             : one_bytes * resolved.limits.max_requests;
-    resolved.kv_memory_bytes = std::min(AvailableMemoryBytes() / 2, most);
+    resolved.kv_memory_bytes = std::min(available / 2, most);
   }
   if (resolved.kv_memory_bytes < one_bytes) {
     return Status(
@@ -119,6 +105,12 @@ Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
         StrCat("KV pool: ", given ? "kv_memory" : "half of the free memory", " is ",
                resolved.kv_memory_bytes, " bytes, one sequence of ", resolved.max_context,
                " tokens needs ", one_bytes, "; give more memory or a smaller max_context"));
+  }
+  if (resolved.kv_memory_bytes > available) {
+    return Status(StatusCode::kResourceExhausted,
+                  StrCat("KV pool: kv_memory is ", resolved.kv_memory_bytes,
+                         " bytes, this machine and its limits leave ", available,
+                         "; give more memory or a smaller kv_memory"));
   }
   if (resolved.kv_memory_bytes / layout.block_bytes() > kMaxBlocks) {
     resolved.kv_memory_bytes = kMaxBlocks * layout.block_bytes();

@@ -297,6 +297,18 @@ TEST(Engine, ARequestLargerThanThePoolIsRefusedWithTheNumbers) {
       << engine.status().message();
 }
 
+TEST(Engine, APoolLargerThanTheMachineIsRefusedWithTheNumbers) {
+  const auto model = RandomModel(TinyConfig(), 2);
+  EngineOptions options = SmallOptions();
+  options.kv_memory_bytes = int64_t{1} << 50;
+  const auto engine = Engine::Create(model, options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
+  const std::string message = engine.status().message();
+  EXPECT_NE(message.find("1125899906842624 bytes"), std::string::npos) << message;
+  EXPECT_NE(message.find("leave"), std::string::npos) << message;
+}
+
 TEST(Engine, DrainRefusesNewWorkAndLetsTheOldFinish) {
   const auto model = WindowedModel();
   const auto engine = MakeEngine(model);
