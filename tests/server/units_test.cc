@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <cctype>
+#include <sstream>
 #include <thread>
 
 #include "server/options.h"
@@ -45,6 +47,27 @@ TEST(Options, FlagsAndEnvironmentSetThem) {
   EXPECT_EQ(line->options.engine.kv, KvType::kBF16);
   EXPECT_EQ(line->options.engine.block_tokens, 16);
   EXPECT_EQ(line->options.drain_timeout_ms, 500);
+}
+
+TEST(Options, EveryFlagHasItsNameInTheEnvironment) {
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(Parse({"--help"})->exit_code);
+  std::istringstream help(testing::internal::GetCapturedStdout());
+  int flags = 0;
+  for (std::string line; std::getline(help, line);) {
+    const size_t begin = line.find("--");
+    if (line.find_first_not_of(' ') != 2 || begin == std::string::npos) continue;
+    const std::string flag = line.substr(begin, line.find_first_of(" ,", begin) - begin);
+    if (flag == "--help" || flag == "--version") continue;
+    std::string name = "(Env:LOOKBACK_" + flag.substr(2) + ")";
+    for (char& c : name) c = c == '-' ? '_' : c;
+    for (size_t i = 5; i < name.size(); ++i) {
+      name[i] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[i])));
+    }
+    EXPECT_NE(line.find(name), std::string::npos) << line;
+    ++flags;
+  }
+  EXPECT_GE(flags, 30);
 }
 
 TEST(Options, WrongOnesAreRefusedByName) {
