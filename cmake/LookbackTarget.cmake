@@ -22,10 +22,5 @@ if(LOOKBACK_SANITIZE)
   add_link_options(-fsanitize=${LOOKBACK_SANITIZE})
 endif()
 
-# For code whose speed does not matter: commands, tests, and the server where only faults are looked for.
+# For code whose speed does not matter: commands and tests.
 set(LOOKBACK_QUICK $<$<CONFIG:Release>:-O1>)
-set(LOOKBACK_QUICK_SANITIZED "")
-if(LOOKBACK_SANITIZE AND NOT LOOKBACK_FUZZ)
-  set(LOOKBACK_QUICK -O0)
-  set(LOOKBACK_QUICK_SANITIZED -O0)
-endif()

@@ -54,21 +54,21 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   return options;
 }
 
-Result<const kernels::KernelTable*> ChooseKernels(const EngineOptions& options) {
+}  // namespace
+
+Result<const kernels::KernelTable*> ChooseKernels(const std::string& name) {
   const char* forced = std::getenv("LOOKBACK_ISA");
-  const bool by_option = !options.kernels.empty() || forced == nullptr;
-  const char* name = by_option ? options.kernels.c_str() : forced;
-  const kernels::KernelTable* found = kernels::FindKernels(name);
+  const bool by_option = !name.empty() || forced == nullptr;
+  const std::string wanted = by_option ? name : forced;
+  const kernels::KernelTable* found = kernels::FindKernels(wanted.c_str());
   if (found != nullptr) return found;
   std::string usable;
   for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
     usable += StrCat(usable.empty() ? "" : " or ", (*set)->name);
   }
-  return Mismatch(by_option ? "kernels" : "LOOKBACK_ISA", Quoted(name),
+  return Mismatch(by_option ? "kernels" : "LOOKBACK_ISA", Quoted(wanted),
                   StrCat(usable, " on this machine"));
 }
-
-}  // namespace
 
 std::string_view ComputeModeName(ComputeMode mode) {
   return mode == ComputeMode::kExact ? "exact" : "fast";
@@ -81,7 +81,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
   const auto start = std::chrono::steady_clock::now();
   const ModelConfig& config = model.config();
   LOOKBACK_ASSIGN_OR_RETURN(EngineOptions resolved, ResolveOptions(config, options));
-  LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(resolved));
+  LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(resolved.kernels));
   LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(*model.checkpoint));
 
   const auto type = *resolved.kv == KvType::kF32 ? kernels::Element::kF32 : kernels::Element::kBF16;

@@ -16,6 +16,9 @@
 
 namespace lookback {
 
+/// The kernel set called `name`; for "" the one that LOOKBACK_ISA names, else the machine's best.
+Result<const kernels::KernelTable*> ChooseKernels(const std::string& name);
+
 /// Runs steps on one thread at a time. Nothing allocates after Create() but KvCache::Open().
 class Executor {
  public:

@@ -49,6 +49,7 @@ class JsonObject {
   /// Null where the key is absent or null.
   const Json* Find(std::string_view key) const;
   const std::string& where() const { return where_; }
+  const Json& json() const { return *value_; }
 
   /// An absent or null key gives `fallback`, or an error if there is none. A number of another type
   /// or outside [low, high] is an error that says so.

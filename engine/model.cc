@@ -63,10 +63,15 @@ void Model::Attention(int64_t layer, const StepRows& step, const kernels::KvPool
   // Keys go to the cache first and are read back from it, in its type: a token is seen the same way
   // by its own chunk as by every later one.
   ops_.KvWrite(pool, step, list_offset, ws.k, ws.v, config_.kv_heads);
-  const std::span<const kernels::HeadReach> reach(reach_.data() + layer * config_.heads,
-                                                  static_cast<size_t>(config_.heads));
+  const std::span<kernels::HeadReach> reach(reach_.data() + layer * config_.heads,
+                                            static_cast<size_t>(config_.heads));
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  const AttentionView view{rows, ws.q, ws.k, ws.v, scale};
+  if (attention_probe_ != nullptr) attention_probe_->BeforeAttention(layer, view, reach);
   ops_.Attention(pool, step, list_offset, ws.q, reach, config_.kv_heads, scale, ws.attention);
+  if (attention_probe_ != nullptr) {
+    attention_probe_->AfterAttention(layer, view, reach, ws.attention);
+  }
   ops_.MatMul(ws.attention, rows, w.o, residual_->Output(site));
   residual_->Write(site);
 }

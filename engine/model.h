@@ -16,6 +16,27 @@
 
 namespace lookback {
 
+/// What one layer's attention is about to read, or has read.
+struct AttentionView {
+  int64_t rows;
+  const float* q;  ///< [rows][heads · head_dim], normed and rotated
+  const float* k;  ///< [rows][kv_heads · head_dim], normed and rotated
+  const float* v;  ///< [rows][kv_heads · head_dim]
+  float scale;     ///< on every product of q and k
+};
+
+/// Sits at the attention of every layer: for calibration, never in serving.
+class AttentionProbe {
+ public:
+  virtual ~AttentionProbe() = default;
+  /// May change `reach` [heads], how far each query head looks from this step on.
+  virtual void BeforeAttention(int64_t layer, const AttentionView& view,
+                               std::span<kernels::HeadReach> reach) = 0;
+  /// `out`: [rows][heads · head_dim].
+  virtual void AfterAttention(int64_t layer, const AttentionView& view,
+                              std::span<const kernels::HeadReach> reach, const float* out) = 0;
+};
+
 /// Keeps references to all of its arguments.
 class Model {
  public:
@@ -30,6 +51,8 @@ class Model {
   std::span<const float> Logits(std::span<const int64_t> rows);
 
   void SetProbe(ResidualProbe* probe) { residual_->SetProbe(probe); }
+  /// Tells `probe` of every layer's attention from now on; null for nobody.
+  void SetAttentionProbe(AttentionProbe* probe) { attention_probe_ = probe; }
   int64_t residual_bytes() const { return residual_->bytes(); }
 
  private:
@@ -42,6 +65,7 @@ class Model {
   Ops& ops_;
   Workspace& workspace_;
   std::unique_ptr<ResidualStream> residual_;
+  AttentionProbe* attention_probe_ = nullptr;
   std::vector<float> rope_frequency_;      ///< [head_dim/2]
   std::vector<kernels::HeadReach> reach_;  ///< [layers][heads]
 };

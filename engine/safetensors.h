@@ -92,8 +92,6 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   void SetMetadata(std::string key, std::string value);
-  /// After Begin(), another value of the same length in JSON: for what is known only at the end.
-  Status ReplaceMetadata(const std::string& key, std::string value);
   /// Declares the next tensor; the name must be new.
   void Declare(std::string name, DType dtype, std::vector<int64_t> shape);
   /// Creates the temporary file and writes the header.
@@ -103,6 +101,9 @@ class SafetensorsWriter {
   /// The path of the temporary file, in which all that was appended can be read and the rest is
   /// zeros: for whoever makes the last tensors from the first ones.
   Result<std::string> Preview();
+  /// Changes a metadata value after Begin(). InvalidArgument if the header would become longer than
+  /// it was then; it may become shorter.
+  Status ReplaceMetadata(std::string key, std::string value);
   /// Syncs, renames, syncs the folder. Every declared byte must have been appended.
   Status Finish();
   /// Bytes of the whole file, known after Begin().
@@ -130,6 +131,7 @@ class SafetensorsWriter {
   int64_t current_written_ = 0;
   int64_t written_bytes_ = 0;
   int64_t handed_over_ = 0;  // bytes that the system was asked to put on the disk already
+  int64_t header_bytes_ = 0;
   int64_t file_bytes_ = 0;
 };
 

@@ -59,24 +59,6 @@ void SafetensorsWriter::SetMetadata(std::string key, std::string value) {
   metadata_[std::move(key)] = std::move(value);
 }
 
-Status SafetensorsWriter::ReplaceMetadata(const std::string& key, std::string value) {
-  LOOKBACK_CHECK(fd_ >= 0);
-  int64_t data_bytes = 0;
-  const auto header_bytes = static_cast<int64_t>(Header(data_bytes).size());
-  metadata_.at(key) = std::move(value);
-  const std::string header = Header(data_bytes);
-  LOOKBACK_CHECK(std::ssize(header) == header_bytes);
-  size_t done = 0;
-  while (done < header.size()) {
-    const ssize_t count = ::pwrite(fd_, header.data() + done, header.size() - done,
-                                   kSafetensorsLengthBytes + static_cast<int64_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return IoError("cannot write", path_, errno);
-    done += static_cast<size_t>(count);
-  }
-  return {};
-}
-
 void SafetensorsWriter::Declare(std::string name, DType dtype, std::vector<int64_t> shape) {
   LOOKBACK_CHECK(fd_ < 0);
   const auto elements = CheckedElements(shape);
@@ -122,6 +104,7 @@ Status SafetensorsWriter::Begin() {
     return Mismatch(StrCat("header for ", path_), StrCat(header_bytes, " bytes"),
                     StrCat("at most ", kMaxSafetensorsHeaderBytes));
   }
+  header_bytes_ = header_bytes;
   file_bytes_ = kSafetensorsLengthBytes + header_bytes + data_bytes;
   const std::string name = std::filesystem::path(path_).filename().string();
   std::string temporary = (FolderOf(path_) / StrCat(".", name, ".partial-XXXXXX")).string();
@@ -181,6 +164,26 @@ Result<std::string> SafetensorsWriter::Preview() {
   LOOKBACK_CHECK(fd_ >= 0);
   if (::ftruncate(fd_, file_bytes_) != 0) return IoError("cannot write", path_, errno);
   return temporary_path_;
+}
+
+Status SafetensorsWriter::ReplaceMetadata(std::string key, std::string value) {
+  LOOKBACK_CHECK(fd_ >= 0);
+  metadata_[std::move(key)] = std::move(value);
+  int64_t data_bytes = 0;
+  std::string header = Header(data_bytes);
+  if (std::ssize(header) > header_bytes_) {
+    return Mismatch(StrCat("header for ", path_), StrCat(header.size(), " bytes"),
+                    StrCat("at most the ", header_bytes_, " that it began with"));
+  }
+  header.resize(static_cast<size_t>(header_bytes_), ' ');
+  for (size_t done = 0; done < header.size();) {
+    const ssize_t count = ::pwrite(fd_, header.data() + done, header.size() - done,
+                                   kSafetensorsLengthBytes + static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return IoError("cannot write", path_, errno);
+    done += static_cast<size_t>(count);
+  }
+  return {};
 }
 
 Status SafetensorsWriter::Finish() {

@@ -24,6 +24,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.set_version_flag("--version", LOOKBACK_VERSION);
   int exit_code = 0;
   AddConvert(app, exit_code);
+  AddCalibrate(app, exit_code);
   AddInspect(app, exit_code);
   AddWindows(app, exit_code);
   AddLogits(app, exit_code);

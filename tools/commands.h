@@ -12,6 +12,7 @@ class App;
 namespace lookback::tools {
 
 void AddConvert(CLI::App& app, int& exit_code);
+void AddCalibrate(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
 void AddWindows(CLI::App& app, int& exit_code);
 void AddLogits(CLI::App& app, int& exit_code);

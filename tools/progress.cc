@@ -24,6 +24,10 @@ std::string Fixed(double value, int digits) {
   return text;
 }
 
+std::string Amount(int64_t value, std::string_view unit) {
+  return unit.empty() ? HumanBytes(value) : StrCat(value, " ", unit);
+}
+
 }  // namespace
 
 std::string HumanBytes(int64_t bytes) {
@@ -49,7 +53,7 @@ Progress::Progress(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO
 
 Progress::~Progress() { Finish(); }
 
-void Progress::Update(std::string_view stage, int64_t done, int64_t total) {
+void Progress::Update(std::string_view stage, int64_t done, int64_t total, std::string_view unit) {
   if (quiet_) return;
   const Clock::time_point now = Clock::now();
   if (stage_ != stage) {
@@ -59,7 +63,7 @@ void Progress::Update(std::string_view stage, int64_t done, int64_t total) {
     drawn_ = now;
     line_open_ = terminal_;
     if (!terminal_) {
-      std::fprintf(stderr, "%s %s\n", stage_.c_str(), HumanBytes(total).c_str());
+      std::fprintf(stderr, "%s %s\n", stage_.c_str(), Amount(total, unit).c_str());
       return;
     }
   } else {
@@ -68,10 +72,10 @@ void Progress::Update(std::string_view stage, int64_t done, int64_t total) {
     if (!terminal_ && since < kLineSeconds) return;
   }
   drawn_ = now;
-  Draw(done, total, std::chrono::duration<double>(now - started_).count());
+  Draw(done, total, std::chrono::duration<double>(now - started_).count(), unit);
 }
 
-void Progress::Draw(int64_t done, int64_t total, double seconds) {
+void Progress::Draw(int64_t done, int64_t total, double seconds, std::string_view unit) {
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
   const std::string percent = Fixed(100.0 * share, 0);
   std::string left;
@@ -81,14 +85,15 @@ void Progress::Draw(int64_t done, int64_t total, double seconds) {
   if (!terminal_) {
     if (done >= total) return;
     std::fprintf(stderr, "%s %s%% of %s%s\n", stage_.c_str(), percent.c_str(),
-                 HumanBytes(total).c_str(), left.c_str());
+                 Amount(total, unit).c_str(), left.c_str());
     return;
   }
   const int filled = std::clamp(static_cast<int>(share * kBarCells), 0, kBarCells);
   std::string bar;
   for (int i = 0; i < kBarCells; ++i) bar += i < filled ? "█" : "░";
   std::fprintf(stderr, "\r%s %s %s of %s, %s%%%s\033[K", stage_.c_str(), bar.c_str(),
-               HumanBytes(done).c_str(), HumanBytes(total).c_str(), percent.c_str(), left.c_str());
+               Amount(done, unit).c_str(), Amount(total, unit).c_str(), percent.c_str(),
+               left.c_str());
   std::fflush(stderr);
 }
 

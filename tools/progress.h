@@ -20,14 +20,14 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` of `total` bytes of `stage`. A new stage starts a new line.
-  void Update(std::string_view stage, int64_t done, int64_t total);
+  /// `done` of `total` bytes of `stage`, or of what `unit` names. A new stage starts a new line.
+  void Update(std::string_view stage, int64_t done, int64_t total, std::string_view unit = {});
   /// Ends the line that is being drawn.
   void Finish();
 
  private:
   using Clock = std::chrono::steady_clock;
-  void Draw(int64_t done, int64_t total, double seconds);
+  void Draw(int64_t done, int64_t total, double seconds, std::string_view unit);
 
   bool quiet_;
   bool terminal_;

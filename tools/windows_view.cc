@@ -13,6 +13,7 @@
 #include "engine/checkpoint.h"
 #include "tools/commands.h"
 #include "tools/progress.h"
+#include "tools/windows_image.h"
 
 namespace lookback::tools {
 
@@ -148,11 +149,24 @@ Result<std::string> WindowsReport(const std::string& path, bool json, int64_t co
                 "\nhash: ", table.Hash(), "\n");
 }
 
+Status WriteImages(const std::string& path, int64_t context, const std::string& svg,
+                   const std::string& png) {
+  if (svg.empty() && png.empty()) return {};
+  LOOKBACK_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(path));
+  const WindowTable& table = checkpoint->config().windows;
+  if (context == 0) context = TrainContext(checkpoint->config());
+  if (!svg.empty()) LOOKBACK_RETURN_IF_ERROR(WriteWholeFile(svg, WindowSvg(table, context)));
+  if (!png.empty()) LOOKBACK_RETURN_IF_ERROR(WriteWholeFile(png, WindowPng(table, context)));
+  return {};
+}
+
 void AddWindows(CLI::App& app, int& exit_code) {
   struct Flags {
     std::string path;
     bool json = false;
     int64_t context = 0;
+    std::string svg;
+    std::string png;
   };
   CLI::App* command = app.add_subcommand("windows", "Draw the window table of a lookback file");
   const auto flags = std::make_shared<Flags>();
@@ -163,15 +177,22 @@ void AddWindows(CLI::App& app, int& exit_code) {
       ->add_option("--context", flags->context,
                    "Tokens at which ACR and shades are taken (default: the training context)")
       ->check(CLI::Range(int64_t{1}, kMaxContext));
+  command->add_option("--svg", flags->svg, "Write the heat map to this file, as SVG");
+  command->add_option("--png", flags->png, "The same as PNG, without words");
   command->footer(
       "Examples:\n"
+      "  lookback windows demo.safetensors --svg windows.svg\n"
       "  lookback windows demo.safetensors --context 4096\n"
       "  lookback windows demo.safetensors --json > windows.json");
   command->callback([flags, &exit_code] {
     const Result<std::string> report =
         WindowsReport(flags->path, flags->json, flags->context, IsColourTerminal(STDOUT_FILENO));
-    if (report.ok()) std::fputs(report->c_str(), stdout);
-    exit_code = Report(report.status());
+    if (!report.ok()) {
+      exit_code = Report(report.status());
+      return;
+    }
+    exit_code = Report(WriteImages(flags->path, flags->context, flags->svg, flags->png));
+    if (exit_code == 0) std::fputs(report->c_str(), stdout);
   });
 }
 

@@ -38,4 +38,8 @@ KvBytes SequenceKvBytes(const ModelConfig& config, int64_t context, int64_t elem
 /// What `lookback windows FILE` prints on stdout, or the error. `context` 0: the train context.
 Result<std::string> WindowsReport(const std::string& path, bool json, int64_t context, bool colour);
 
+/// Writes the heat map of the file at `path` to the files `svg` and `png`; "" = not.
+Status WriteImages(const std::string& path, int64_t context, const std::string& svg,
+                   const std::string& png);
+
 }  // namespace lookback::tools

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "tests/support/support.h"
 #include "tools/convert/csv.h"
+#include "tools/windows_view.h"
 
 namespace lookback::tools {
 namespace {
@@ -187,6 +189,45 @@ TEST(WindowCsv, GivesTheTablesThatTheReleaseUsed) {
   }
   EXPECT_EQ(native, 2);
   EXPECT_EQ(adapters, 4);
+}
+
+TEST(WindowCsv, ThePublishedTablesGiveTheNumbersOfTheReadme) {
+  const auto fixtures = testing::FixturesDir();
+  if (!fixtures) GTEST_SKIP() << "LOOKBACK_FIXTURES is not set";
+  struct Row {
+    const char* regime;
+    double acr;
+    int64_t kv_bytes;
+  };
+  ModelConfig qwen;
+  qwen.layers = 36;
+  qwen.heads = 32;
+  qwen.kv_heads = 8;
+  qwen.head_dim = 128;
+  for (const Row& row : {Row{"grouping_off", 0.289, 174587904},
+                         {"full_adaptive", 0.311, 188219392},
+                         {"shallow_freeze", 0.303, 184287232},
+                         {"deep_practical_reuse", 0.321, 193986560}}) {
+    SCOPED_TRACE(row.regime);
+    const std::string path = StrCat(*fixtures, "/windows/qwen3_4b_", row.regime, ".csv");
+    auto table = ReadWindowCsv(path, {.layers = qwen.layers, .heads = qwen.heads});
+    ASSERT_TRUE(table.ok()) << table.status().message();
+    qwen.windows = *std::move(table);
+    EXPECT_NEAR(qwen.windows.Acr(4096), row.acr, 5e-4);
+    EXPECT_NEAR(qwen.windows.Acr(32768), row.acr / 8, 1e-4);
+    for (const int64_t context : {4096, 32768}) {
+      const KvBytes kv = SequenceKvBytes(qwen, context, 2);
+      EXPECT_EQ(kv.windowed, row.kv_bytes);
+      EXPECT_EQ(kv.full, 603979776 * (context / 4096));
+    }
+    double least = 1.0, most = 0.0;
+    for (int64_t layer = 0; layer < qwen.layers; ++layer) {
+      least = std::min(least, qwen.windows.AcrOfLayer(layer, 4096));
+      most = std::max(most, qwen.windows.AcrOfLayer(layer, 4096));
+    }
+    EXPECT_EQ(least, 0.125);
+    EXPECT_EQ(most, 1.0);
+  }
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 constexpr float kLayerNormEps = 1e-5F;
 constexpr std::string_view kControllerPrefix = "lookback.controller.";
 
+constexpr int64_t kAdapterChoices = 4;
+
 /// Networks that choose windows; the forward pass never reads them.
 constexpr std::string_view kNativeControllers[] = {
     ".attn.controller.", ".attn.joint_sibling_scorer.", ".attn.pairwise_bias."};
@@ -130,7 +132,7 @@ std::string AdapterName(std::string_view name, int64_t layers) {
 
 /// Every layer has the two Linears of the controller, of one width.
 Status CheckAdapter(const WeightSource& adapter, int64_t layers) {
-  static constexpr int64_t kFeatures = 8, kChoices = 4;
+  static constexpr int64_t kFeatures = 8;
   int64_t hidden = 0;
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string net = StrCat("layers.", layer, ".net.");
@@ -139,8 +141,8 @@ Status CheckAdapter(const WeightSource& adapter, int64_t layers) {
     const std::pair<const char*, std::vector<int64_t>> expected[] = {
         {"0.weight", {hidden, kFeatures}},
         {"0.bias", {hidden}},
-        {"2.weight", {kChoices, hidden}},
-        {"2.bias", {kChoices}}};
+        {"2.weight", {kAdapterChoices, hidden}},
+        {"2.bias", {kAdapterChoices}}};
     for (const auto& [name, shape] : expected) {
       LOOKBACK_ASSIGN_OR_RETURN(const SourceTensor tensor, adapter.Find(net + name));
       if (tensor.shape == shape) continue;
@@ -154,16 +156,40 @@ Status CheckAdapter(const WeightSource& adapter, int64_t layers) {
                   StrCat(expected, ": two Linears in each of ", layers, " layers"));
 }
 
+/// What an adapter's file does not say: which windows its choices are, and how often it updates.
+Status AddAdapterSettings(const std::string& path, const ConvertOptions& options, Json& metadata) {
+  const std::string where = StrCat("metadata of ", path);
+  LOOKBACK_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(metadata, where));
+  LOOKBACK_ASSIGN_OR_RETURN(controller::AdapterConfig config,
+                            controller::ReadAdapterConfig(object));
+  if (!options.window_choices.empty()) config.windows = options.window_choices;
+  if (std::ssize(config.windows) != kAdapterChoices) {
+    return Mismatch("--window-choices", StrCat(config.windows.size(), " windows"),
+                    StrCat(kAdapterChoices, ", as the adapter's networks have outputs"));
+  }
+  metadata["kind"] = std::string(controller::kAdapterKind);
+  metadata["window_choices"] = config.windows;
+  metadata["control_interval"] = config.control_interval;
+  return {};
+}
+
 }  // namespace
 
 Result<SourceModel> ReadAahModel(const ConvertOptions& options) {
   SourceModel source;
+  if (!options.window_choices.empty()) {
+    return Mismatch("--window-choices", "a list of windows",
+                    "none: an AAH run's configuration has its own");
+  }
   LOOKBACK_ASSIGN_OR_RETURN(const std::string config_path,
                             FindConfig(options.source, options.aah_config));
   LOOKBACK_ASSIGN_OR_RETURN(const AahRun run, ReadAahRun(config_path));
   source.inputs.push_back(config_path);
   for (const std::string& key : run.unknown_keys) {
     source.warnings.push_back(StrCat(key, " in ", config_path, " is not known and has no effect"));
+  }
+  if (options.calibration.asked()) {
+    LOOKBACK_RETURN_IF_ERROR(controller::CheckRunnable(run, "aah_v3_", config_path));
   }
   LOOKBACK_RETURN_IF_ERROR(ReadSidecar(options.source, run, source));
   LOOKBACK_ASSIGN_OR_RETURN(const TorchFile torch, TorchFile::Open(options.source));
@@ -173,6 +199,7 @@ Result<SourceModel> ReadAahModel(const ConvertOptions& options) {
   TakeController(source.weights, IsNativeController, source.controller);
   source.model_type = "aah-gpt";
   source.csv = WindowCsvModel::Of(run);
+  source.controller_metadata = run.ToJson();
   if (const std::optional<WindowTable> fixed = FixedWindows(run)) {
     source.config.windows = *fixed;
     source.windows_source = fixed->source();
@@ -198,7 +225,8 @@ Result<SourceModel> ReadAahModel(const ConvertOptions& options) {
   return source;
 }
 
-Status AddAahAdapter(const std::string& path, SourceModel& source) {
+Status AddAahAdapter(const ConvertOptions& options, SourceModel& source) {
+  const std::string& path = options.adapter;
   if (source.config.residual != ResidualMode::kAdditive || source.config.gpt_style()) {
     return Mismatch("base of --adapter", Quoted(source.model_type), "a qwen3 or llama model");
   }
@@ -220,6 +248,7 @@ Status AddAahAdapter(const std::string& path, SourceModel& source) {
   adapter.tensors = std::move(renamed);
   LOOKBACK_RETURN_IF_ERROR(CheckAdapter(adapter, source.config.layers));
   LOOKBACK_ASSIGN_OR_RETURN(source.controller_metadata, torch.Metadata("metadata"));
+  LOOKBACK_RETURN_IF_ERROR(AddAdapterSettings(path, options, source.controller_metadata));
   TakeController(
       adapter, [](std::string_view) { return true; }, source.controller);
   for (auto& file : adapter.files) source.weights.files.push_back(std::move(file));

@@ -2,19 +2,22 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <future>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "engine/checkpoint.h"
 #include "engine/golden.h"
-#include "engine/sha256.h"
 #include "engine/tensor_table.h"
+#include "tools/convert/calibrate.h"
+#include "tools/convert/input_hash.h"
 #include "tools/convert/interrupt.h"
+#include "tools/convert/output_file.h"
 #include "tools/convert/source_model.h"
 #include "tools/convert/weight_copy.h"
 
@@ -23,8 +26,6 @@ namespace lookback::tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kHashSliceBytes = size_t{4} << 20;
 
 /// One tensor to write: what the model wants, where it lies, how it is stored.
 struct PlannedTensor {
@@ -39,12 +40,10 @@ struct Plan {
   Golden golden;
   std::vector<std::string> inputs;  ///< paths
   std::vector<std::string> warnings;
+  /// Where the windows are yet to be found, and only their place is kept.
+  std::optional<controller::Config> controller;
+  std::unique_ptr<CalibrationIds> calibration_ids;
 };
-
-Status CheckInterrupt() {
-  if (PendingInterrupt() == 0) return {};
-  return {StatusCode::kCancelled, "interrupted: nothing was written"};
-}
 
 Status CheckFolder(std::string_view what, const std::string& path) {
   std::error_code error;
@@ -52,26 +51,6 @@ Status CheckFolder(std::string_view what, const std::string& path) {
   if (fs::is_directory(status)) return {};
   if (!fs::exists(status)) return IoError("cannot open", path, ENOENT);
   return Mismatch(StrCat(what, " ", path), "a file", "a Hugging Face folder");
-}
-
-/// OUT may be absent or a regular file that is none of the inputs.
-Status CheckTarget(const std::string& out, const std::vector<std::string>& inputs) {
-  std::error_code error;
-  const fs::file_status status = fs::status(out, error);
-  if (!fs::exists(status)) {
-    if (!fs::path(out).filename().empty()) return {};
-    return Mismatch(StrCat("output ", out), "a folder's name", "a file's name");
-  }
-  if (fs::is_directory(status))
-    return Mismatch(StrCat("output ", out), "a folder", "a file's name");
-  if (!fs::is_regular_file(status)) {
-    return Mismatch(StrCat("output ", out), "no regular file", "a file's name");
-  }
-  for (const std::string& input : inputs) {
-    if (!fs::equivalent(out, input, error)) continue;
-    return Mismatch(StrCat("output ", out), StrCat("the input ", input), "another file");
-  }
-  return {};
 }
 
 kernels::Element TargetType(const TensorSpec& spec, DType source, WeightType weights) {
@@ -155,9 +134,47 @@ Result<SourceModel> ReadSource(const ConvertOptions& options) {
   }
   LOOKBACK_ASSIGN_OR_RETURN(SourceModel model, ReadHfModel(options));
   if (!options.adapter.empty()) {
-    LOOKBACK_RETURN_IF_ERROR(AddAahAdapter(options.adapter, model));
+    LOOKBACK_RETURN_IF_ERROR(AddAahAdapter(options, model));
   }
   return model;
+}
+
+/// A table that takes as much room in the file's header as any that a calibration can make.
+WindowTable LargestTable(const ModelConfig& config) {
+  constexpr size_t kSourceBytes = 4096;
+  Result<WindowTable> table =
+      WindowTable::Uniform(config.layers, config.heads, std::numeric_limits<int32_t>::max(),
+                           std::numeric_limits<int32_t>::max(), std::string(kSourceBytes, '.'));
+  LOOKBACK_CHECK(table.ok());
+  table->set_train_context(std::numeric_limits<int32_t>::max());
+  return *std::move(table);
+}
+
+/// Where the windows come from the controller: its settings, and the ids that it is to run over. A
+/// run with full attention has no controller to ask.
+Status PlanCalibration(const ConvertOptions& options, Plan& plan) {
+  const SourceModel& model = plan.model;
+  if (!options.calibration.asked()) return {};
+  if (!options.windows.windows.empty()) {
+    return Mismatch("--windows", Quoted(options.windows.windows),
+                    "none with --calibrate: the controller chooses the windows");
+  }
+  if (model.controller_metadata.is_null()) {
+    return Mismatch("--calibrate", StrCat("a plain ", model.model_type, " model"),
+                    "a model with an AAH controller: a .pt of the release, or --adapter");
+  }
+  if (model.csv.full_attention) {
+    plan.warnings.push_back("the run has full attention: there was nothing to calibrate");
+    return {};
+  }
+  LOOKBACK_ASSIGN_OR_RETURN(
+      plan.controller,
+      controller::ParseConfig(model.controller_metadata, StrCat("controller of ", options.source)));
+  const CalibrationText text = {model.tokenizer.tokenizer.get(), "the file will carry none",
+                                model.config.train_context};
+  LOOKBACK_ASSIGN_OR_RETURN(plan.calibration_ids,
+                            OpenCalibrationIds(text, *plan.controller, options.calibration));
+  return {};
 }
 
 Result<Plan> MakePlan(const ConvertOptions& options) {
@@ -165,9 +182,14 @@ Result<Plan> MakePlan(const ConvertOptions& options) {
   LOOKBACK_ASSIGN_OR_RETURN(plan.model, ReadSource(options));
   SourceModel& model = plan.model;
   const bool folder = fs::is_directory(options.source);
-  LOOKBACK_ASSIGN_OR_RETURN(
-      ChosenWindows windows,
-      ChooseWindows(options.windows, folder ? options.source : std::string(), model));
+  LOOKBACK_RETURN_IF_ERROR(PlanCalibration(options, plan));
+  ChosenWindows windows;
+  if (plan.controller) {
+    windows = {LargestTable(model.config), options.calibration.path()};
+  } else {
+    LOOKBACK_ASSIGN_OR_RETURN(
+        windows, ChooseWindows(options.windows, folder ? options.source : std::string(), model));
+  }
   model.config.windows = std::move(windows.table);
   LOOKBACK_ASSIGN_OR_RETURN(plan.tensors,
                             PlanTensors(model.config, model.weights, options.weights));
@@ -219,19 +241,13 @@ class InputHashes {
   }
 
   Result<Json> Hash(const std::string& path) const {
-    LOOKBACK_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-    std::vector<std::byte> buffer(kHashSliceBytes);
-    Sha256 hash;
-    const int64_t bytes = file.bytes();
-    for (int64_t begin = 0; begin < bytes; begin += std::ssize(buffer)) {
-      const int64_t count = std::min(std::ssize(buffer), bytes - begin);
-      const std::span<std::byte> slice = std::span(buffer).first(static_cast<size_t>(count));
-      LOOKBACK_RETURN_IF_ERROR(file.Read(begin, slice));
-      hash.Update({reinterpret_cast<const char*>(slice.data()), slice.size()});
-      LOOKBACK_RETURN_IF_ERROR(CheckInterrupt());
-      if (stop_) return Status(StatusCode::kCancelled, "stopped");
-    }
-    return InputEntry(path, bytes, hash.Finish());
+    int64_t bytes = 0;
+    LOOKBACK_ASSIGN_OR_RETURN(std::string hash, HashFile(path, [&](int64_t slice) -> Status {
+                                bytes += slice;
+                                if (stop_) return {StatusCode::kCancelled, "stopped"};
+                                return CheckInterrupt();
+                              }));
+    return InputEntry(path, bytes, std::move(hash));
   }
 
   std::atomic<bool> stop_ = false;
@@ -276,29 +292,33 @@ void Declare(const Plan& plan, const std::string& source, SafetensorsWriter& wri
   if (!tokenizer.bytes.empty()) {
     writer.Declare("lookback.tokenizer", DType::kU8, {std::ssize(tokenizer.bytes)});
   }
-  const Golden& golden = plan.golden;
-  const int64_t positions = std::ssize(golden.positions);
-  writer.Declare("lookback.golden.ids", DType::kI32, {std::ssize(golden.ids)});
-  writer.Declare("lookback.golden.positions", DType::kI32, {positions});
-  writer.Declare("lookback.golden.top_ids", DType::kI32, {positions, golden.top});
-  writer.Declare("lookback.golden.top_logits", DType::kF32, {positions, golden.top});
+  DeclareGolden(plan.golden, writer);
 }
 
-/// Runs the model from the file as far as it is written, which proves too that the file loads.
-Status AppendGolden(Golden& golden, SafetensorsWriter& writer) {
+/// Runs the controller from the file as far as it is written, and puts the table in its place.
+Result<Calibration> CalibrateWritten(const ConvertOptions& options, const Plan& plan,
+                                     SafetensorsWriter& writer) {
   LOOKBACK_ASSIGN_OR_RETURN(const std::string written, writer.Preview());
-  LOOKBACK_ASSIGN_OR_RETURN(const auto model, LoadedModel::Open(written));
-  LOOKBACK_RETURN_IF_ERROR(ComputeGolden(model, golden));
-  for (const float logit : golden.top_logits) {
-    if (std::isfinite(logit)) continue;
-    return Mismatch("logits of the converted model", logit, "finite numbers");
+  LOOKBACK_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(written));
+  const AfterForward after = [&](int64_t index, int64_t forwards, const Calibrator& /*done*/) {
+    if (options.on_calibration) options.on_calibration(index + 1, forwards);
+    return CheckInterrupt();
+  };
+  Result<Calibration> calibration =
+      Calibrate(*checkpoint, *plan.controller, options.calibration, *plan.calibration_ids, after);
+  if (!calibration.ok()) {
+    // The path in it is that of a file that nobody will find.
+    Status status = std::move(calibration).status();
+    std::string message = status.message();
+    const size_t at = message.find(written);
+    if (at != message.npos) message.replace(at, written.size(), options.source);
+    return Status(status.code(), std::move(message));
   }
-  for (const auto bytes :
-       {std::as_bytes(std::span(golden.ids)), std::as_bytes(std::span(golden.positions)),
-        std::as_bytes(std::span(golden.top_ids)), std::as_bytes(std::span(golden.top_logits))}) {
-    LOOKBACK_RETURN_IF_ERROR(writer.Append(bytes));
-  }
-  return {};
+  LOOKBACK_ASSIGN_OR_RETURN(calibration->table,
+                            WithAskedSinks(options.windows, std::move(calibration->table)));
+  LOOKBACK_RETURN_IF_ERROR(
+      writer.ReplaceMetadata("windows", DumpJson(calibration->table.ToJson())));
+  return calibration;
 }
 
 }  // namespace
@@ -331,6 +351,10 @@ Result<ConvertReport> Convert(const ConvertOptions& options) {
   }
   LOOKBACK_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(plan.model.tokenizer.bytes))));
   LOOKBACK_RETURN_IF_ERROR(after_slice(0));
+  std::optional<Calibration> calibration;
+  if (plan.controller) {
+    LOOKBACK_ASSIGN_OR_RETURN(calibration, CalibrateWritten(options, plan, writer));
+  }
   const auto start = std::chrono::steady_clock::now();
   LOOKBACK_RETURN_IF_ERROR(AppendGolden(plan.golden, writer));
   const std::chrono::duration<double> golden = std::chrono::steady_clock::now() - start;
@@ -344,7 +368,7 @@ Result<ConvertReport> Convert(const ConvertOptions& options) {
   LOOKBACK_RETURN_IF_ERROR(writer.ReplaceMetadata("source", std::move(source)));
   LOOKBACK_RETURN_IF_ERROR(writer.Finish());
   return ConvertReport{writer.file_bytes(), std::ssize(plan.tensors), golden.count(),
-                       std::move(plan.warnings)};
+                       std::move(calibration), std::move(plan.warnings)};
 }
 
 }  // namespace lookback::tools

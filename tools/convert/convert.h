@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/status.h"
+#include "tools/convert/calibrate.h"
 #include "tools/convert/window_source.h"
 
 namespace lookback::tools {
@@ -27,15 +29,21 @@ struct ConvertOptions {
   std::string tokenizer_folder;  ///< "" = source, if that is a folder
   std::string adapter;           ///< an AAH adapter.pt on a Hugging Face folder, or ""
   std::string aah_config;        ///< the YAML of an AAH run; "" = the one beside the .pt
+  /// What an adapter's controller chooses from, tokens; empty = 512, 1024, 2048, 4096.
+  std::vector<int64_t> window_choices;
+  CalibrationRequest calibration;  ///< instead of `windows`, the sinks apart
   /// Called after every slice with the stage ("writing") and its bytes.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> on_progress;
+  /// Called after every forward of a calibration.
+  std::function<void(int64_t done, int64_t total)> on_calibration;
 };
 
 /// What a conversion has made.
 struct ConvertReport {
   int64_t file_bytes = 0;
   int64_t tensors = 0;
-  double golden_seconds = 0.0;  ///< of the run whose logits the file carries
+  double golden_seconds = 0.0;             ///< of the run whose logits the file carries
+  std::optional<Calibration> calibration;  ///< where the windows were made
   std::vector<std::string> warnings;
 };
 

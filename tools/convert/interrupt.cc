@@ -32,4 +32,9 @@ InterruptGuard::~InterruptGuard() {
 
 int PendingInterrupt() { return pending; }
 
+Status CheckInterrupt() {
+  if (pending == 0) return {};
+  return {StatusCode::kCancelled, "interrupted: nothing was written"};
+}
+
 }  // namespace lookback::tools

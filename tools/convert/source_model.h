@@ -32,7 +32,7 @@ struct SourceModel {
   WindowCsvModel csv;  ///< what the release's diagnostics are read against
   WeightSource weights;
   std::vector<ControllerTensor> controller;
-  Json controller_metadata;  ///< what an adapter says of itself; null where there is none
+  Json controller_metadata;  ///< its settings (controller::ReadConfig); null where there is none
   HfGeneration generation;
   HfTokenizer tokenizer;
   std::vector<std::string> inputs;  ///< paths of all files that were read, the weights' apart
@@ -45,8 +45,8 @@ Result<SourceModel> ReadHfModel(const ConvertOptions& options);
 /// Reads the AAH checkpoint `options.source` (a .pt file), the YAML and the sidecar beside it.
 Result<SourceModel> ReadAahModel(const ConvertOptions& options);
 
-/// Adds the AAH adapter at `path` to a plain model: its controller goes with it, and windows must
-/// come from elsewhere.
-Status AddAahAdapter(const std::string& path, SourceModel& source);
+/// Adds the AAH adapter `options.adapter` to a plain model: its controller goes with it, and
+/// windows must come from elsewhere.
+Status AddAahAdapter(const ConvertOptions& options, SourceModel& source);
 
 }  // namespace lookback::tools

@@ -54,7 +54,7 @@ Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::strin
   if (!model.needs_windows.empty()) {
     return Mismatch("windows", StrCat("none (", model.needs_windows, ")"),
                     "--windows FILE.csv (the release's diagnostics), FILE.json, a number of tokens "
-                    "for every head, or full");
+                    "for every head, or full; or --calibrate TEXT, to run the controller");
   }
   ChosenWindows chosen{config.windows, ""};
   chosen.table.set_source(model.windows_source.empty() ? "none in the source: every window full"
@@ -64,16 +64,20 @@ Result<ChosenWindows> ChooseTable(const WindowRequest& request, const std::strin
 
 }  // namespace
 
+Result<WindowTable> WithAskedSinks(const WindowRequest& request, WindowTable table) {
+  if (!request.sinks) return table;
+  if (*request.sinks < 0 || *request.sinks > std::numeric_limits<int32_t>::max()) {
+    return Mismatch("--sinks", *request.sinks, "an integer from 0 to 2147483647");
+  }
+  WindowTable with_sinks = table.WithSinks(static_cast<int32_t>(*request.sinks));
+  with_sinks.set_source(StrCat(table.source(), "; --sinks ", *request.sinks));
+  return with_sinks;
+}
+
 Result<ChosenWindows> ChooseWindows(const WindowRequest& request, const std::string& folder,
                                     const SourceModel& model) {
   LOOKBACK_ASSIGN_OR_RETURN(ChosenWindows chosen, ChooseTable(request, folder, model));
-  if (request.sinks) {
-    if (*request.sinks < 0 || *request.sinks > std::numeric_limits<int32_t>::max()) {
-      return Mismatch("--sinks", *request.sinks, "an integer from 0 to 2147483647");
-    }
-    chosen.table = chosen.table.WithSinks(static_cast<int32_t>(*request.sinks));
-    chosen.table.set_source(StrCat(chosen.table.source(), "; --sinks ", *request.sinks));
-  }
+  LOOKBACK_ASSIGN_OR_RETURN(chosen.table, WithAskedSinks(request, std::move(chosen.table)));
   return chosen;
 }
 

@@ -28,4 +28,7 @@ struct ChosenWindows {
 Result<ChosenWindows> ChooseWindows(const WindowRequest& request, const std::string& folder,
                                     const SourceModel& model);
 
+/// `table` with the sinks that the request asks for, if it does.
+Result<WindowTable> WithAskedSinks(const WindowRequest& request, WindowTable table);
+
 }  // namespace lookback::tools

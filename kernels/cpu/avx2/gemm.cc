@@ -4,11 +4,9 @@
 namespace lookback::kernels::avx2 {
 namespace {
 
-// A tile of 3 rows by 4 outputs: 12 sums, 3 pieces of x and one of w fill the 16 registers. One row
-// alone takes 8 outputs, which hides the latency of the additions.
+// A tile of 3 rows by 4 outputs: 12 sums, 3 pieces of x and one of w fill the 16 registers.
 constexpr int64_t kTileRows = 3;
 constexpr int64_t kTileOutputs = 4;
-constexpr int64_t kSingleRowOutputs = 8;
 // The rows of x that are gone over for every tile of outputs stay in the second-level cache.
 constexpr int64_t kRowBlockBytes = int64_t{192} << 10;
 constexpr int64_t kPrefetchBytes = 1024;
@@ -154,14 +152,12 @@ void Columns(const GemmArgs& args, int64_t out, int64_t begin, int64_t end) {
   const float* x = args.x + begin * args.x_stride;
   float* y = args.y + begin * args.y_stride + out;
   int64_t rows = end - begin;
-  if constexpr (Outputs <= kTileOutputs) {
-    for (; rows >= kTileRows; rows -= kTileRows) {
-      Tile<Weights, kTileRows, Outputs>(args, x, out, y);
-      x += kTileRows * args.x_stride;
-      y += kTileRows * args.y_stride;
-    }
-    if (rows == 2) Tile<Weights, 2, Outputs>(args, x, out, y);
+  for (; rows >= kTileRows; rows -= kTileRows) {
+    Tile<Weights, kTileRows, Outputs>(args, x, out, y);
+    x += kTileRows * args.x_stride;
+    y += kTileRows * args.y_stride;
   }
+  if (rows == 2) Tile<Weights, 2, Outputs>(args, x, out, y);
   if (rows == 1) Tile<Weights, 1, Outputs>(args, x, out, y);
 }
 
@@ -172,11 +168,6 @@ void GemmOf(const GemmArgs& args) {
   for (int64_t begin = 0; begin < args.rows; begin += block) {
     const int64_t end = begin + block < args.rows ? begin + block : args.rows;
     int64_t out = args.out_begin;
-    if (end - begin == 1) {
-      for (; out + kSingleRowOutputs <= args.out_end; out += kSingleRowOutputs) {
-        Columns<Weights, kSingleRowOutputs>(args, out, begin, end);
-      }
-    }
     for (; out + kTileOutputs <= args.out_end; out += kTileOutputs) {
       Columns<Weights, kTileOutputs>(args, out, begin, end);
     }
