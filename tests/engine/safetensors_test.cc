@@ -246,6 +246,29 @@ TEST(SafetensorsWriter, ReplacesTheTargetOnlyWhenComplete) {
   EXPECT_EQ(testing::ReadFile(dir / "out"), "old");
 }
 
+TEST(SafetensorsWriter, ReplacesMetadataInTheRoomThatItHas) {
+  const testing::TempDir dir;
+  const std::string path = dir / "file";
+  SafetensorsWriter writer(path);
+  writer.SetMetadata("kept", "as it is");
+  writer.SetMetadata("table", std::string(1000, '.'));
+  writer.Declare("bytes", DType::kU8, {3});
+  ASSERT_TRUE(writer.Begin().ok());
+  const Status too_long = writer.ReplaceMetadata("table", std::string(1200, '.'));
+  ASSERT_FALSE(too_long.ok());
+  EXPECT_NE(too_long.message().find("header for "), std::string::npos) << too_long.message();
+  ASSERT_TRUE(writer.ReplaceMetadata("table", "short").ok());
+  const std::byte bytes[] = {std::byte{1}, std::byte{2}, std::byte{3}};
+  ASSERT_TRUE(writer.Append(bytes).ok());
+  ASSERT_TRUE(writer.ReplaceMetadata("table", "final").ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  const auto file = SafetensorsFile::Open(path).value();
+  EXPECT_EQ(file->file_bytes(), writer.file_bytes());
+  EXPECT_EQ(file->metadata().find("table")->second, "final");
+  EXPECT_EQ(file->metadata().find("kept")->second, "as it is");
+  EXPECT_EQ(file->Tensor("bytes")->data[2], std::byte{3});
+}
+
 TEST(SafetensorsWriter, SaysWhyItCannotWrite) {
   const TempDir dir;
   SafetensorsWriter missing(dir / "none/out");

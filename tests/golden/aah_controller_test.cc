@@ -308,6 +308,35 @@ TEST_P(NativeController, ConversionFindsTheTableAndTheGreedyIdsFollow) {
   ExpectTableAndGreedy(options, expected_);
 }
 
+TEST_P(NativeController, TheNumberOfThreadsChangesNoBit) {
+  CalibrationOptions options;
+  options.sequences = expected_.Shape("calib_ids")[1];
+  options.tokens = expected_.Shape("calib_ids")[2];
+  const auto config = controller::ReadConfig(model_->checkpoint->file()).value();
+  std::vector<float> first;
+  for (const int64_t threads : {1, 3}) {
+    options.threads = threads;
+    const auto calibrator = Calibrator::Create(*model_->checkpoint, config, options).value();
+    std::vector<float> bits;
+    for (int64_t step = 0; step < 2; ++step) {
+      ASSERT_TRUE(calibrator
+                      ->Forward(std::span(ids_).subspan(static_cast<size_t>(step * rows_),
+                                                        static_cast<size_t>(rows_)))
+                      .ok());
+      for (int64_t layer = 0; layer < calibrator->layers(); ++layer) {
+        for (const auto& head : calibrator->attention_stats(layer)) {
+          bits.insert(bits.end(), {head.entropy, head.norm, head.usage});
+        }
+        for (const auto& level : calibrator->update(layer).levels) {
+          for (const auto& row : level.inputs) bits.insert(bits.end(), row.begin(), row.end());
+        }
+      }
+    }
+    if (first.empty()) first = bits;
+    EXPECT_EQ(bits, first) << threads << " threads";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Aah, NativeController, ::testing::ValuesIn(FindCases(false)),
                          [](const auto& info) { return info.param.label; });
 
