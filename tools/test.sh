@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, checks the format, builds and runs the tests; the logs are in build/logs.
-#   tools/test.sh         release: every test; asan: those of engine, converter and server
-#   tools/test.sh --all   and debug, tsan, minimal, a clang build, and the tests labelled `slow`
+#   tools/test.sh         release: every test
+#   tools/test.sh --all   and asan, debug, tsan, minimal, a clang build, and the tests labelled `slow`
 # LOOKBACK_FIXTURES, where set, is the folder with the fixtures that are too large for the repository.
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -44,10 +44,9 @@ run_tests() {
   sed -n '/% tests passed/,$p' "build/logs/test-$preset.log"
 }
 
-# What runs outside the process that the sanitizer watches gains nothing from a second round.
-in_process=(-LE '^(slow|python|layering)$')
 if ((all)); then
   tools/setup.sh build test all
+  # What runs outside the process that the sanitizer watches gains nothing from a second round.
   every=() in_process=(-LE '^(python|layering)$')
 else
   tools/setup.sh build test
@@ -62,10 +61,10 @@ fi
 stage "format" check_format
 stage "build release" build_release
 run_tests release "${every[@]}"
-# Warnings are the release build's business: GCC has more false ones under the sanitizers.
-stage "build asan" configure_and_build build/asan --preset asan
-run_tests asan "${in_process[@]}"
 if ((all)); then
+  # Warnings are the release build's business: GCC has more false ones under the sanitizers.
+  stage "build asan" configure_and_build build/asan --preset asan
+  run_tests asan "${in_process[@]}"
   build debug
   run_tests debug "${every[@]}"
   build minimal
