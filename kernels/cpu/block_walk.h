@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 
 namespace lookback::kernels {
+namespace {
 
 constexpr int64_t kMaxBlockTokens = 64;
 constexpr int64_t kHeadTile = 16;  // query heads that share a fetched key; more take another pass
@@ -34,25 +35,25 @@ struct SeenKeys {
   int64_t size() const { return (end[0] - begin[0]) + (end[1] - begin[1]); }
 };
 
-static inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t Most(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t Clamped(int64_t value, int64_t low, int64_t high) {
+inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t Most(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t Clamped(int64_t value, int64_t low, int64_t high) {
   return Least(Most(value, low), high);
 }
 
-static inline int64_t BlockId(const BlockList& list, int64_t block) {
+inline int64_t BlockId(const BlockList& list, int64_t block) {
   return block < list.sink_blocks ? list.sinks[block] : list.ring[block % list.ring_size];
 }
 
 template <typename T>
-static inline BlockView<T> ViewBlock(const KvPool& pool, const BlockList& list, int64_t block) {
+inline BlockView<T> ViewBlock(const KvPool& pool, const BlockList& list, int64_t block) {
   const auto* keys =
       reinterpret_cast<const T*>(pool.data + BlockId(list, block) * pool.block_bytes);
   return {keys, keys + pool.block_tokens * pool.head_dim, pool.block_tokens};
 }
 
 /// Keys of [begin, end) that `reach` sees from `position`.
-static inline SeenKeys SeenIn(int64_t begin, int64_t end, int64_t position, HeadReach reach) {
+inline SeenKeys SeenIn(int64_t begin, int64_t end, int64_t position, HeadReach reach) {
   const int64_t window_end = Least(end, position + 1);
   const int64_t sink_end = Clamped(reach.sinks, begin, window_end);
   const int64_t window_begin = Clamped(position - reach.window + 1, sink_end, window_end);
@@ -63,8 +64,8 @@ static inline SeenKeys SeenIn(int64_t begin, int64_t end, int64_t position, Head
 /// Head<T>::Take(args, query, block, seen, softmax, out) takes the seen keys of one block, at least
 /// one, into the softmax and into `out`, the mix of values before the division by its sum.
 template <template <typename> typename Head, typename T>
-static void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, int64_t first,
-                     int64_t heads) {
+void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, int64_t first,
+              int64_t heads) {
   const KvPool& pool = args.pool;
   const int64_t dim = pool.head_dim, block_tokens = pool.block_tokens;
   const int64_t position = args.map.position[row];
@@ -100,7 +101,7 @@ static void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, in
 }
 
 template <template <typename> typename Head, typename T>
-static void WalkItems(const AttentionArgs& args) {
+void WalkItems(const AttentionArgs& args) {
   for (int64_t item = args.item_begin; item < args.item_end; ++item) {
     const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
     const int64_t first = kv_head * args.group;
@@ -112,7 +113,7 @@ static void WalkItems(const AttentionArgs& args) {
 
 /// Attention.
 template <template <typename> typename Head>
-static void WalkBlocks(const AttentionArgs& args) {
+void WalkBlocks(const AttentionArgs& args) {
   if (args.pool.type == Element::kF32) {
     WalkItems<Head, float>(args);
   } else {
@@ -121,8 +122,7 @@ static void WalkBlocks(const AttentionArgs& args) {
 }
 
 /// The same by asking of every key up to the position whether it is seen.
-static inline SeenKeys SeenByMask(int64_t begin, int64_t tokens, int64_t position,
-                                  HeadReach reach) {
+inline SeenKeys SeenByMask(int64_t begin, int64_t tokens, int64_t position, HeadReach reach) {
   SeenKeys seen{{0, 0}, {0, 0}};
   int64_t run = -1;
   bool before = false;
@@ -137,7 +137,7 @@ static inline SeenKeys SeenByMask(int64_t begin, int64_t tokens, int64_t positio
 }
 
 template <template <typename> typename Head, typename T>
-static void WalkAllItems(const AttentionArgs& args) {
+void WalkAllItems(const AttentionArgs& args) {
   const int64_t dim = args.pool.head_dim, block_tokens = args.pool.block_tokens;
   for (int64_t item = args.item_begin; item < args.item_end; ++item) {
     const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
@@ -161,7 +161,7 @@ static void WalkAllItems(const AttentionArgs& args) {
 
 /// MaskedAttention.
 template <template <typename> typename Head>
-static void WalkAllBlocks(const AttentionArgs& args) {
+void WalkAllBlocks(const AttentionArgs& args) {
   if (args.pool.type == Element::kF32) {
     WalkAllItems<Head, float>(args);
   } else {
@@ -169,4 +169,5 @@ static void WalkAllBlocks(const AttentionArgs& args) {
   }
 }
 
+}  // namespace
 }  // namespace lookback::kernels

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/cpu/avx2/simd.h"
+#include "kernels/cpu/depth_sources.h"
 
 namespace lookback::kernels::avx2 {
 namespace {
@@ -89,24 +90,16 @@ void Swiglu(const SwigluArgs& args) {
 
 void DepthMix(const DepthMixArgs& args) {
   const int64_t slice = args.width / args.heads;
-  const int64_t nulls = args.null_source != nullptr ? 1 : 0;
-  const int64_t count = nulls + args.num_sources;
   float* weights = args.scratch;
   for (int64_t r = args.row_begin; r < args.row_end; ++r) {
-    // Source i of this row, and its inverse RMS.
-    const auto source = [&](int64_t i) {
-      return i < nulls ? args.null_source
-                       : args.sources + (i - nulls) * args.source_stride + r * args.width;
-    };
-    const auto inverse_rms = [&](int64_t i) {
-      return i < nulls ? args.null_inverse_rms
-                       : args.inverse_rms[(i - nulls) * args.inverse_rms_stride + r];
-    };
+    const DepthSources sources{args, r};
+    const int64_t count = sources.count();
     for (int64_t head = 0; head < args.heads; ++head) {
       const int64_t begin = head * slice;
       float largest = -INFINITY;
       for (int64_t i = 0; i < count; ++i) {
-        weights[i] = inverse_rms(i) * Dot(args.query + begin, source(i) + begin, slice);
+        weights[i] =
+            sources.inverse_rms(i) * Dot(args.query + begin, sources.source(i) + begin, slice);
         largest = fmaxf(largest, weights[i]);
       }
       const float sum = ExpAndSum(weights, count, largest);
@@ -114,9 +107,9 @@ void DepthMix(const DepthMixArgs& args) {
       for (int64_t i = 0; i < count; ++i) {
         const float share = weights[i] / sum;
         if (i == 0) {
-          AddScaled<false>(source(i) + begin, share, slice, out);
+          AddScaled<false>(sources.source(i) + begin, share, slice, out);
         } else {
-          AddScaled<true>(source(i) + begin, share, slice, out);
+          AddScaled<true>(sources.source(i) + begin, share, slice, out);
         }
         if (args.shares != nullptr) args.shares[(r * args.heads + head) * count + i] = share;
       }
