@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -248,9 +247,7 @@ Result<std::unique_ptr<Calibrator>> Calibrator::Create(const Checkpoint& checkpo
                                                        const controller::Config& config,
                                                        const CalibrationOptions& options) {
   CalibrationOptions resolved = options;
-  if (resolved.threads == 0) {
-    resolved.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  }
+  if (resolved.threads == 0) resolved.threads = ThreadsOfMachine();
   LOOKBACK_RETURN_IF_ERROR(CheckSizes(checkpoint.config(), resolved));
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(""));
   LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(checkpoint));

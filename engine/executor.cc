@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <thread>
 
 #include "engine/memory_limit.h"
 
@@ -25,9 +24,7 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   if (!options.kv) {
     options.kv = options.compute == ComputeMode::kExact ? KvType::kF32 : KvType::kBF16;
   }
-  if (options.threads == 0) {
-    options.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  }
+  if (options.threads == 0) options.threads = ThreadsOfMachine();
   if (options.max_context == 0) options.max_context = config.train_context;
   if (options.block_tokens != 16 && options.block_tokens != 32) {
     return Mismatch("block_tokens", options.block_tokens, "16 or 32");

@@ -32,6 +32,8 @@ void SpinThenSleep(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
+int64_t ThreadsOfMachine() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
+
 ThreadPool::ThreadPool(int64_t threads) {
   for (int64_t thread = 1; thread < threads; ++thread) {
     workers_.emplace_back([this, thread] { WorkerLoop(thread); });

@@ -8,6 +8,9 @@
 
 namespace lookback {
 
+/// What "0 threads" stands for: one a core, at least one.
+int64_t ThreadsOfMachine();
+
 /// Splits loops over `threads` threads, the caller among them. One loop at a time; allocates
 /// nothing after construction. Idle workers spin for some microseconds, then sleep.
 class ThreadPool {

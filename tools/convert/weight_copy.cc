@@ -5,7 +5,6 @@
 #include <cstring>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -107,7 +106,7 @@ Status CopyQuantized(const std::string& name, const SourceTensor& source, Elemen
   std::vector<float> values(static_cast<size_t>(slice_rows * k));
   std::vector<std::byte> quantized(static_cast<size_t>(slice_rows * row_bytes));
   std::vector<uint16_t> scales(static_cast<size_t>(rows * groups));
-  ThreadPool threads(std::max<int64_t>(1, std::thread::hardware_concurrency()));
+  ThreadPool threads(ThreadsOfMachine());
   for (int64_t begin = 0; begin < rows; begin += slice_rows) {
     const int64_t count = std::min(slice_rows, rows - begin);
     const auto read = std::span(bytes).first(static_cast<size_t>(count * source_bytes));
