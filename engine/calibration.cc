@@ -20,6 +20,8 @@ using controller::AttentionStats;
 using controller::HeadMoments;
 using controller::LayerController;
 
+}  // namespace
+
 /// Sits at attention: lets each layer's controller choose before it, and tells it of the whole rows
 /// of weights after it.
 class ControllerProbe : public AttentionProbe {
@@ -112,6 +114,8 @@ class ControllerProbe : public AttentionProbe {
   std::vector<controller::RowStats> rows_;
   std::vector<float> scratch_;  ///< [threads][tokens]
 };
+
+namespace {
 
 /// Adds the controllers of all layers.
 Status AddControllers(const Checkpoint& checkpoint, const controller::Config& config,

@@ -1,7 +1,6 @@
 #include "engine/checkpoint.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "engine/sha256.h"
 
@@ -9,7 +8,6 @@ namespace lookback {
 
 namespace {
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr std::string_view kTokenizerTensor = "lookback.tokenizer";
 constexpr std::string_view kPadPrefix = "lookback.pad.";
 constexpr size_t kMaxStopIds = 1024;

@@ -9,8 +9,6 @@ namespace lookback {
 
 namespace {
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
 /// A whole-number field of the config: its name in the file and its range. The ranges keep every
 /// product of two sizes far inside int64.
 struct SizeField {

@@ -13,6 +13,9 @@ namespace lookback {
 
 using Json = nlohmann::json;
 
+/// The largest of most integers in our files: windows, token ids, sizes.
+inline constexpr int64_t kMaxInt32 = INT32_MAX;
+
 /// Parses one JSON document. `what` names the source in errors ("config.json"). Refuses more than
 /// `max_bytes`, nesting deeper than 64, duplicate keys and invalid UTF-8.
 Result<Json> ParseJson(std::string_view text, std::string_view what,

@@ -43,7 +43,7 @@ constexpr TensorSpec::Role kMatrix = TensorSpec::kMatrix;
 constexpr TensorSpec::Role kTable = TensorSpec::kTable;
 constexpr TensorSpec::Role kVector = TensorSpec::kVector;
 
-struct Row {
+struct TensorRow {
   std::string_view name;  ///< without prefix in the layers' table
   Dim rows;
   Dim columns;  ///< kNone: rank 1
@@ -53,18 +53,18 @@ struct Row {
 
 /// The tables of one family: before the layers, in each layer, after them.
 struct FamilyTable {
-  std::span<const Row> before;
+  std::span<const TensorRow> before;
   std::string_view layer_prefix;  ///< followed by the layer's number and a dot
-  std::span<const Row> layer;
-  std::span<const Row> after;
+  std::span<const TensorRow> layer;
+  std::span<const TensorRow> after;
 };
 
 // The rows of Transformers' Qwen3 and Llama and of their attention-residual classes (mhar.md
 // section 1).
-constexpr Row kDecoderBefore[] = {
+constexpr TensorRow kDecoderBefore[] = {
     {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kTable, When::kAlways},
 };
-constexpr Row kDecoderLayer[] = {
+constexpr TensorRow kDecoderLayer[] = {
     {"attn_res_proj.weight", Dim::kSites, Dim::kHidden, kVector, When::kRouted},
     {"attn_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kRouted},
     {"attn_null_source", Dim::kHidden, Dim::kNone, kVector, When::kNullSource},
@@ -104,7 +104,7 @@ constexpr Row kDecoderLayer[] = {
     {"mlp.down_proj.weight", Dim::kHidden, Dim::kFfn, kMatrix, When::kAlways},
     {"mlp.down_proj.bias", Dim::kHidden, Dim::kNone, kVector, When::kMlpBias},
 };
-constexpr Row kDecoderAfter[] = {
+constexpr TensorRow kDecoderAfter[] = {
     {"model.final_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFinalSite},
     {"model.final_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFinalSite},
     {"model.norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
@@ -113,11 +113,11 @@ constexpr Row kDecoderAfter[] = {
 constexpr FamilyTable kDecoder = {kDecoderBefore, "model.layers.", kDecoderLayer, kDecoderAfter};
 
 // AAH's own network (aah.md section 1).
-constexpr Row kGptBefore[] = {
+constexpr TensorRow kGptBefore[] = {
     {"wte.weight", Dim::kVocab, Dim::kHidden, kTable, When::kAlways},
     {"wpe.weight", Dim::kContext, Dim::kHidden, kTable, When::kAlways},
 };
-constexpr Row kGptLayer[] = {
+constexpr TensorRow kGptLayer[] = {
     {"ln1.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
     {"ln1.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
     {"attn.qkv.weight", Dim::kThreeHidden, Dim::kHidden, kMatrix, When::kAlways},
@@ -129,7 +129,7 @@ constexpr Row kGptLayer[] = {
     {"mlp.fc2.weight", Dim::kHidden, Dim::kFfn, kMatrix, When::kAlways},
     {"mlp.fc2.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
 };
-constexpr Row kGptAfter[] = {
+constexpr TensorRow kGptAfter[] = {
     {"ln_f.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
     {"ln_f.bias", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
 };
@@ -233,9 +233,9 @@ int64_t Size(Dim dim, const ModelConfig& config) {
   return 0;
 }
 
-void AddRows(std::span<const Row> rows, const std::string& prefix, const ModelConfig& config,
+void AddRows(std::span<const TensorRow> rows, const std::string& prefix, const ModelConfig& config,
              std::vector<TensorSpec>& out) {
-  for (const Row& row : rows) {
+  for (const TensorRow& row : rows) {
     if (!IsThere(row.when, config)) continue;
     std::vector<int64_t> shape = {Size(row.rows, config)};
     if (row.columns != Dim::kNone) shape.push_back(Size(row.columns, config));

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "engine/sha256.h"
 
 namespace lookback {
 
 namespace {
-
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 std::string Place(std::string_view what, int64_t layer, int64_t head, const std::string& where) {
   return StrCat(what, "[", layer, "][", head, "] in ", where);

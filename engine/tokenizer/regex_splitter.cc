@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint32_t kMaxSteps = 100'000;     // of the matcher, for one match
 constexpr uint32_t kMaxHeapKiB = 64 << 10;  // of one match
-constexpr std::string_view kWhere = "regular expression of the pre_tokenizer in tokenizer.json";
 
 template <auto kFree>
 struct Free {
@@ -56,12 +55,13 @@ Result<RegexSplitter> RegexSplitter::Make(std::string_view regex) {
   compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                      kOptions, &error, &offset, nullptr));
   if (compiled->code == nullptr) {
-    return Mismatch(kWhere, StrCat(Quoted(regex), " (", ErrorText(error), ")"), "a valid one");
+    return Mismatch(kSplitPattern, StrCat(Quoted(regex), " (", ErrorText(error), ")"),
+                    "a valid one");
   }
   uint32_t matches_empty = 0;
   pcre2_pattern_info(compiled->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
   if (matches_empty != 0) {
-    return Mismatch(kWhere, Quoted(regex), "one that does not match the empty text");
+    return Mismatch(kSplitPattern, Quoted(regex), "one that does not match the empty text");
   }
   compiled->limits.reset(pcre2_match_context_create(nullptr));
   if (compiled->limits == nullptr) return Status(StatusCode::kResourceExhausted, "no memory");

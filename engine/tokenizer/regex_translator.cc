@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kMaxGroups = 32;  // open at a time
 constexpr int kMaxRepeats = 1000;
-constexpr std::string_view kWhere = "regular expression of the pre_tokenizer in tokenizer.json";
 constexpr std::string_view kExpected =
     "\\p{L}, \\p{N}, \\s, ASCII, sets, (?:…), (?i:…), lookahead and quantifiers only";
 
@@ -74,7 +73,7 @@ class Translator {
   }
 
  private:
-  static Status Refuse(std::string_view what) { return Mismatch(kWhere, what, kExpected); }
+  static Status Refuse(std::string_view what) { return Mismatch(kSplitPattern, what, kExpected); }
 
   bool Take(std::string_view prefix) {
     if (!rest_.starts_with(prefix)) return false;
@@ -329,7 +328,7 @@ uint8_t RegexSymbol(char32_t code_point) {
 
 Result<std::string> TranslateRegex(std::string_view regex) {
   if (regex.empty() || regex.size() > kMaxRegexBytes) {
-    return Mismatch(kWhere, StrCat(regex.size(), " bytes"), StrCat("1 to ", kMaxRegexBytes));
+    return Mismatch(kSplitPattern, StrCat(regex.size(), " bytes"), StrCat("1 to ", kMaxRegexBytes));
   }
   return Translator(regex).Run();
 }

@@ -13,6 +13,10 @@ namespace lookback {
 /// character for itself, any other for all that such a pattern can know of it.
 uint8_t RegexSymbol(char32_t code_point);
 
+/// What errors call such a pattern.
+inline constexpr std::string_view kSplitPattern =
+    "regular expression of the pre_tokenizer in tokenizer.json";
+
 /// Longest split pattern accepted, bytes.
 inline constexpr size_t kMaxRegexBytes = 2048;
 

@@ -14,7 +14,7 @@ constexpr std::string_view kQwenRegex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-constexpr char32_t kLongS = 0x17F;  // folds to s
+constexpr char32_t kSmallLongS = 0x17F;  // folds to s
 
 // A text read forwards: the character under the cursor, its class and where it ends.
 struct Cursor {
@@ -60,7 +60,7 @@ size_t ContractionEnd(std::string_view text, size_t begin, bool fold_case) {
   const char second = letter(begin + 2);
   if ((first == 'r' || first == 'v') && second == 'e') return begin + 3;
   if (first == 'l' && second == 'l') return begin + 3;
-  if (fold_case && begin + 1 < text.size() && CharAt(text, begin + 1).code_point == kLongS) {
+  if (fold_case && begin + 1 < text.size() && CharAt(text, begin + 1).code_point == kSmallLongS) {
     return begin + 3;
   }
   return begin;

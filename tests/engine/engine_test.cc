@@ -19,7 +19,7 @@ using testing::RandomModel;
 using testing::TinyConfig;
 using namespace std::chrono_literals;
 
-std::shared_ptr<const LoadedModel> WindowedModel() {
+std::shared_ptr<const LoadedModel> MixedWindowModel() {
   ModelConfig config = TinyConfig();
   Json rows = Json::array();
   for (int64_t layer = 0; layer < config.layers; ++layer) {
@@ -137,7 +137,7 @@ GenerateRequest RandomRequest(std::mt19937& random, int64_t vocab) {
 }
 
 TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const auto engine = MakeEngine(model);
   constexpr size_t kStreams = 64;
   std::mt19937 random(17);
@@ -185,7 +185,7 @@ TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
 }
 
 TEST(Engine, AChoiceDoesNotDependOnHowManyThereAre) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   GenerateRequest request = Greedy(RandomIds(20, model->config().vocab_size, 1), 20);
   request.temperature = 1.0;
   request.seed = 99;
@@ -200,7 +200,7 @@ TEST(Engine, AChoiceDoesNotDependOnHowManyThereAre) {
 }
 
 TEST(Engine, ACancelFreesItsBlocks) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const auto engine = MakeEngine(model);
   GenerateRequest request = Greedy(RandomIds(10, model->config().vocab_size, 1), 500);
   request.request_id = "long";
@@ -217,7 +217,7 @@ TEST(Engine, ACancelFreesItsBlocks) {
 }
 
 TEST(Engine, ADeadlineEndsARequestWhereverItIs) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   EngineOptions options = SmallOptions();
   options.limits.max_requests = 1;
   const auto engine = MakeEngine(model, options);
@@ -238,7 +238,7 @@ TEST(Engine, ADeadlineEndsARequestWhereverItIs) {
 }
 
 TEST(Engine, AFullQueueRefusesAndLosesNothing) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   EngineOptions options = SmallOptions();
   options.limits.max_requests = 1;
   options.limits.max_queue = 2;
@@ -264,7 +264,7 @@ TEST(Engine, AFullQueueRefusesAndLosesNothing) {
 }
 
 TEST(Engine, ARequestIdIsUniqueWhileItRuns) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const auto engine = MakeEngine(model);
   GenerateRequest request = Greedy(RandomIds(5, model->config().vocab_size, 1), 300);
   request.request_id = "same";
@@ -274,7 +274,7 @@ TEST(Engine, ARequestIdIsUniqueWhileItRuns) {
 }
 
 TEST(Engine, WhoReadsTheEndFindsTheIdFreeAndNothingHeld) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const auto engine = MakeEngine(model);
   GenerateRequest request = Greedy(RandomIds(5, model->config().vocab_size, 1), 2);
   request.request_id = "same";
@@ -310,7 +310,7 @@ TEST(Engine, APoolLargerThanTheMachineIsRefusedWithTheNumbers) {
 }
 
 TEST(Engine, DrainRefusesNewWorkAndLetsTheOldFinish) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const auto engine = MakeEngine(model);
   const auto stream = MustSubmit(*engine, Greedy(RandomIds(5, model->config().vocab_size, 1), 100));
   engine->BeginDrain();
@@ -322,7 +322,7 @@ TEST(Engine, DrainRefusesNewWorkAndLetsTheOldFinish) {
 }
 
 TEST(Engine, DestructionEndsEveryStream) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   EngineOptions options = SmallOptions();
   options.limits.max_requests = 2;
   auto engine = MakeEngine(model, options);
@@ -340,7 +340,7 @@ TEST(Engine, DestructionEndsEveryStream) {
 }
 
 TEST(Engine, PromptLogprobsAreThoseOfTheLogits) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const int64_t vocab = model->config().vocab_size;
   const auto ids = RandomIds(70, vocab, 4);
   GenerateRequest request = Greedy(ids, 0);
@@ -364,7 +364,7 @@ TEST(Engine, PromptLogprobsAreThoseOfTheLogits) {
 }
 
 TEST(Engine, CountersOfADecodeStepEqualTheFormula) {
-  const auto model = WindowedModel();
+  const auto model = MixedWindowModel();
   const ModelConfig& config = model->config();
   for (const KvType kv : {KvType::kF32, KvType::kBF16}) {
     const int64_t value_bytes = kv == KvType::kF32 ? 4 : 2;

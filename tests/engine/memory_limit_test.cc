@@ -15,11 +15,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A folder that stands for / and holds what a test writes there.
-class MemoryLimit : public testing::Test {
+class MemoryLimit : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "memory_limit_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
+    root_ = ::testing::TempDir() + "memory_limit_" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(root_);
     Write("/proc/meminfo", "MemTotal: 9000 kB\nMemFree:  100 kB\nMemAvailable:    8000 kB\n");
   }

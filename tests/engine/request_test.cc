@@ -4,11 +4,13 @@
 
 #include <limits>
 
+#include "tests/support/support.h"
+
 namespace lookback {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using testing::kInf;
+using testing::kNan;
 constexpr int64_t kContext = 512;
 
 ModelConfig Config() {

@@ -4,16 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
 
+#include "tests/support/support.h"
+
 namespace lookback {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using testing::kInf;
+using testing::kNan;
 
 std::vector<float> RandomLogits(std::mt19937& random, size_t size, float scale) {
   std::normal_distribution<float> normal(0.0F, scale);

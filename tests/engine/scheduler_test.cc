@@ -7,7 +7,7 @@
 namespace lookback {
 namespace {
 
-constexpr int64_t kBlock = 32;
+constexpr int64_t kBlockTokens = 32;
 
 std::shared_ptr<Request> MakeRequest(const std::string& id, int64_t prompt, int64_t new_tokens,
                                      int64_t n = 1) {
@@ -24,8 +24,8 @@ class SchedulerTest : public ::testing::Test {
  protected:
   SchedulerTest() : SchedulerTest(64) {}
   explicit SchedulerTest(int64_t blocks)
-      : cache_({1, 1, 4, kBlock, kernels::Element::kF32, {{kFullWindow, 0}}},
-               Buffer(blocks * kBlock * 4 * 8), 4),
+      : cache_({1, 1, 4, kBlockTokens, kernels::Element::kF32, {{kFullWindow, 0}}},
+               Buffer(blocks * kBlockTokens * 4 * 8), 4),
         scheduler_(cache_, 4, 16, 24) {}
 
   /// Pretends that the step ran: feeds the cache, adds a token where one was sampled.
@@ -68,8 +68,8 @@ TEST_F(SchedulerTest, DecodesGoFirstAndPromptsFillTheRest) {
 }
 
 TEST_F(SchedulerTest, ALargeRequestIsNotOvertaken) {
-  scheduler_.Enqueue(MakeRequest("small", 40 * kBlock, 1));
-  scheduler_.Enqueue(MakeRequest("large", 60 * kBlock, 1));
+  scheduler_.Enqueue(MakeRequest("small", 40 * kBlockTokens, 1));
+  scheduler_.Enqueue(MakeRequest("large", 60 * kBlockTokens, 1));
   scheduler_.Enqueue(MakeRequest("next", 1, 1));
   EXPECT_EQ(scheduler_.Admit({}), 1);
   EXPECT_EQ(scheduler_.running_sequences(), 1);

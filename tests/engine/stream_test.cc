@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <thread>
 
 #include "engine/sampler.h"
@@ -14,7 +13,7 @@
 namespace lookback {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kNan;
 
 std::shared_ptr<RequestStream> MakeStream(std::function<void()> notify = {}) {
   return std::make_shared<RequestStream>("id", 7, std::move(notify));

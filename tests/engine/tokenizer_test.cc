@@ -145,12 +145,12 @@ TEST_P(TokenizerTest, RefusesTextThatIsNotUtf8) {
 
 TEST_P(TokenizerTest, DamagedModelsAreRefusedOrLoadButNeverCrash) {
   std::mt19937 random(17);
-  for (size_t size = 0; size < bytes_.size(); size += bytes_.size() / 40) {
+  for (size_t size = 0; size < bytes_.size(); size += bytes_.size() / testing::Trials(40)) {
     const auto result = MakeSentencePieceTokenizer(bytes_.substr(0, size), info_);
     EXPECT_TRUE(result.ok() || result.status().code() == StatusCode::kInvalidArgument);
   }
   int loaded = 0;
-  for (int trial = 0; trial < 150; ++trial) {
+  for (int trial = 0; trial < testing::Trials(150); ++trial) {
     std::string bytes = bytes_;
     for (int flips = 0; flips < 1 + trial % 3; ++flips) {
       bytes[random() % bytes.size()] = static_cast<char>(random());

@@ -29,7 +29,7 @@ struct ControllerCase {
   std::string expected() const { return folder + "/expected.safetensors"; }
 };
 
-std::vector<ControllerCase> FindCases(bool adapters) {
+std::vector<ControllerCase> FindControllerCases(bool adapters) {
   std::vector<ControllerCase> cases;
   for (const auto& folder : testing::GoldenFolders("aah", adapters ? "base" : "model.pt")) {
     if (!adapters) {
@@ -337,7 +337,7 @@ TEST_P(NativeController, TheNumberOfThreadsChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Aah, NativeController, ::testing::ValuesIn(FindCases(false)),
+INSTANTIATE_TEST_SUITE_P(Aah, NativeController, ::testing::ValuesIn(FindControllerCases(false)),
                          [](const auto& info) { return info.param.label; });
 
 class AdapterController : public ControllerGolden {
@@ -416,7 +416,7 @@ TEST_P(AdapterController, ConversionFindsTheTableAndTheGreedyIdsFollow) {
   ExpectTableAndGreedy(options, expected_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Aah, AdapterController, ::testing::ValuesIn(FindCases(true)),
+INSTANTIATE_TEST_SUITE_P(Aah, AdapterController, ::testing::ValuesIn(FindControllerCases(true)),
                          [](const auto& info) { return info.param.label; });
 
 }  // namespace

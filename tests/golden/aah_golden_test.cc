@@ -23,7 +23,7 @@ struct AahCase {
   std::string expected() const { return folder + "/expected.safetensors"; }
 };
 
-std::vector<AahCase> FindCases() {
+std::vector<AahCase> FindAahCases() {
   std::vector<AahCase> cases;
   for (const auto& folder : testing::GoldenFolders("aah", "model.pt")) {
     cases.push_back({folder.path, folder.label, ""});
@@ -112,12 +112,12 @@ TEST_P(AahGolden, RoundedToBf16ItLoadsAndVerifies) {
   testing::ExpectVerifiesInEveryType(std::move(options));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, AahGolden, ::testing::ValuesIn(FindCases()),
+INSTANTIATE_TEST_SUITE_P(Cases, AahGolden, ::testing::ValuesIn(FindAahCases()),
                          [](const auto& info) { return info.param.label; });
 
 TEST(AahCheckpoint, WindowsThatItFixesAreItsTableAndOthersMustBeGiven) {
   int fixed = 0, open = 0;
-  for (const AahCase& golden : FindCases()) {
+  for (const AahCase& golden : FindAahCases()) {
     SCOPED_TRACE(golden.label);
     const testing::TempDir dir;
     tools::ConvertOptions options = OptionsOf(golden);
@@ -156,7 +156,7 @@ TEST(AahCheckpoint, WindowsThatItFixesAreItsTableAndOthersMustBeGiven) {
 }
 
 TEST(AahCheckpoint, ItsOwnDiagnosticsGiveTheTable) {
-  for (const AahCase& golden : FindCases()) {
+  for (const AahCase& golden : FindAahCases()) {
     for (const auto& entry : std::filesystem::directory_iterator(golden.folder)) {
       const std::string path = entry.path().string();
       // The state after the last forward is the one that the golden's table pins.
@@ -181,7 +181,7 @@ TEST(AahCheckpoint, ItsOwnDiagnosticsGiveTheTable) {
 }
 
 TEST(AahCheckpoint, APositionBeyondTheLearnedTableIsRefusedWithTheNumbers) {
-  const AahCase golden = FindCases().front();
+  const AahCase golden = FindAahCases().front();
   tools::ConvertOptions options = OptionsOf(golden);
   options.windows.windows = "16";
   const auto model = testing::ConvertAndOpen(std::move(options));

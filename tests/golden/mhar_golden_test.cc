@@ -26,7 +26,7 @@ struct MharCase {
   }
 };
 
-std::vector<MharCase> FindCases() {
+std::vector<MharCase> FindMharCases() {
   std::vector<MharCase> cases;
   for (const testing::GoldenFolder& folder :
        testing::GoldenFolders("mhar", "expected.safetensors")) {
@@ -150,7 +150,7 @@ TEST_P(MharGolden, RoundedToBf16ItLoadsAndVerifies) {
   testing::ExpectVerifiesInEveryType(std::move(options));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, MharGolden, ::testing::ValuesIn(FindCases()),
+INSTANTIATE_TEST_SUITE_P(Cases, MharGolden, ::testing::ValuesIn(FindMharCases()),
                          [](const auto& info) { return info.param.label; });
 
 TEST(MharIdentity, WithEveryGateAtZeroTheBaseModelsBitsComeOut) {

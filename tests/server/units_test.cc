@@ -50,9 +50,9 @@ TEST(Options, FlagsAndEnvironmentSetThem) {
 }
 
 TEST(Options, EveryFlagHasItsNameInTheEnvironment) {
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   EXPECT_TRUE(Parse({"--help"})->exit_code);
-  std::istringstream help(testing::internal::GetCapturedStdout());
+  std::istringstream help(::testing::internal::GetCapturedStdout());
   int flags = 0;
   for (std::string line; std::getline(help, line);) {
     const size_t begin = line.find("--");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,12 @@ inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
+
+/// Trials, tokens, bytes: `count`, or a tenth of them under a sanitizer.
+constexpr int Trials(int count) { return kSanitized ? (count + 9) / 10 : count; }
+
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// The demo checkpoint of the repository (tools/demo).
 std::string DemoDir();

@@ -27,7 +27,7 @@ Result<ZipArchive> Open(const TempDir& dir, const std::string& bytes) {
   return ZipArchive::Open(*std::move(file));
 }
 
-void ExpectRefused(const std::string& bytes, const std::string& says) {
+void ExpectZipRefused(const std::string& bytes, const std::string& says) {
   const TempDir dir;
   const Result<ZipArchive> archive = Open(dir, bytes);
   ASSERT_FALSE(archive.ok()) << says;
@@ -80,64 +80,67 @@ TEST(ZipArchive, RefusesAnEntryWithAnotherCrcOrSize) {
 
 TEST(ZipArchive, RefusesNamesThatLeadOut) {
   for (const std::string name : {"../a", "a/../../b", "a/..", "..", "/etc/passwd", "a\\b", "C:a"}) {
-    ExpectRefused(ZipBytes({Part(name, "1")}), "expected a relative path without ..");
+    ExpectZipRefused(ZipBytes({Part(name, "1")}), "expected a relative path without ..");
   }
-  ExpectRefused(ZipBytes({Part(std::string("a\0b", 3), "1")}), "got \"a\\x00b\"");
-  ExpectRefused(ZipBytes({Part("", "1")}), "got \"\"");
+  ExpectZipRefused(ZipBytes({Part(std::string("a\0b", 3), "1")}), "got \"a\\x00b\"");
+  ExpectZipRefused(ZipBytes({Part("", "1")}), "got \"\"");
 }
 
 TEST(ZipArchive, RefusesNamesTwice) {
-  ExpectRefused(ZipBytes({Part("a", "1"), Part("b", "2"), Part("a", "3")}), "got \"a\" twice");
+  ExpectZipRefused(ZipBytes({Part("a", "1"), Part("b", "2"), Part("a", "3")}), "got \"a\" twice");
 }
 
 TEST(ZipArchive, RefusesEncryptionAndOtherMethods) {
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .flags = 1}}), "got an encrypted entry");
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .method = 12}}), "got compression method 12");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .flags = 1}}), "got an encrypted entry");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .method = 12}}),
+                   "got compression method 12");
 }
 
 TEST(ZipArchive, RefusesBombs) {
-  ExpectRefused(
+  ExpectZipRefused(
       ZipBytes({{.name = "a", .data = kDeflated, .method = 8, .bytes = kMaxInflatedBytes + 1}}),
       "got 67108865 bytes, compressed, expected at most 67108864");
   // Two entries over the same bytes.
-  ExpectRefused(ZipBytes({Part("a", "1"), {.name = "a2", .data = "1", .central_offset = 0}}),
-                "local header of \"a2\"");
+  ExpectZipRefused(ZipBytes({Part("a", "1"), {.name = "a2", .data = "1", .central_offset = 0}}),
+                   "local header of \"a2\"");
   std::string inner = ZipBytes({Part("in", "12")});
   inner.resize(34);
-  ExpectRefused(ZipBytes({Part("out", inner), {.name = "in", .data = "12", .central_offset = 33}}),
-                "got bytes shared with \"out\"");
+  ExpectZipRefused(
+      ZipBytes({Part("out", inner), {.name = "in", .data = "12", .central_offset = 33}}),
+      "got bytes shared with \"out\"");
 }
 
 TEST(ZipArchive, RefusesSizesBeyondTheFile) {
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .bytes = 2}}), "got 2 bytes stored in 1");
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .central_offset = 31}}), "got byte 31");
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .central_offset = 0xFFFFFFF0}}),
-                "expected sizes within the 32 bytes before the directory");
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .central_offset = 0xFFFFFFFF}}),
-                "header at byte 4294967295");
-  ExpectRefused(ZipBytes({{.name = "a",
-                           .data = "1",
-                           .central_offset = 0xFFFFFFFF,
-                           .central_extra = LittleEndian(1, 2) + LittleEndian(8, 2) +
-                                            LittleEndian(~uint64_t{0}, 8)}}),
-                "header at byte 18446744073709551615");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .bytes = 2}}), "got 2 bytes stored in 1");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .central_offset = 31}}), "got byte 31");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .central_offset = 0xFFFFFFF0}}),
+                   "expected sizes within the 32 bytes before the directory");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .central_offset = 0xFFFFFFFF}}),
+                   "header at byte 4294967295");
+  ExpectZipRefused(ZipBytes({{.name = "a",
+                              .data = "1",
+                              .central_offset = 0xFFFFFFFF,
+                              .central_extra = LittleEndian(1, 2) + LittleEndian(8, 2) +
+                                               LittleEndian(~uint64_t{0}, 8)}}),
+                   "header at byte 18446744073709551615");
 }
 
 TEST(ZipArchive, RefusesHeadersThatDisagree) {
-  ExpectRefused(ZipBytes({{.name = "a", .data = "1", .local_name = "b"}}),
-                "expected the same in both");
-  ExpectRefused(ZipBytes({Part("a", "1")}, {.entries = 2}), "a header that is cut off");
-  ExpectRefused(ZipBytes({Part("a", "1"), Part("b", "1")}, {.entries = 1}), "after its 1 entries");
+  ExpectZipRefused(ZipBytes({{.name = "a", .data = "1", .local_name = "b"}}),
+                   "expected the same in both");
+  ExpectZipRefused(ZipBytes({Part("a", "1")}, {.entries = 2}), "a header that is cut off");
+  ExpectZipRefused(ZipBytes({Part("a", "1"), Part("b", "1")}, {.entries = 1}),
+                   "after its 1 entries");
 }
 
 TEST(ZipArchive, RefusesPartsCommentsAndOtherFiles) {
-  ExpectRefused(ZipBytes({Part("a", "1")}, {.disk = 1}), "got a part of an archive");
-  ExpectRefused(ZipBytes({Part("a", "1")}, {.comment = "c"}), "got no ZIP end record");
-  ExpectRefused("", "got no ZIP end record");
-  ExpectRefused(std::string(100, 'x'), "got no ZIP end record");
+  ExpectZipRefused(ZipBytes({Part("a", "1")}, {.disk = 1}), "got a part of an archive");
+  ExpectZipRefused(ZipBytes({Part("a", "1")}, {.comment = "c"}), "got no ZIP end record");
+  ExpectZipRefused("", "got no ZIP end record");
+  ExpectZipRefused(std::string(100, 'x'), "got no ZIP end record");
   const std::string whole = ZipBytes({Part("a", "1")});
   for (size_t length = 0; length < whole.size(); ++length) {
-    ExpectRefused(whole.substr(0, length), "got no ZIP end record");
+    ExpectZipRefused(whole.substr(0, length), "got no ZIP end record");
   }
 }
 
@@ -148,9 +151,10 @@ TEST(ZipArchive, RefusesAnEndRecordOfTooManyEntries) {
                             LittleEndian(0, 8);
   const std::string locator =
       "PK\x06\x07" + LittleEndian(0, 4) + LittleEndian(0, 8) + LittleEndian(1, 4);
-  ExpectRefused(end64 + locator + "PK\x05\x06" + LittleEndian(0, 4) + LittleEndian(0xFFFFFFFF, 4) +
-                    LittleEndian(~uint64_t{0}, 8) + LittleEndian(0, 2),
-                "got 1099511627776, expected at most 100000");
+  ExpectZipRefused(end64 + locator + "PK\x05\x06" + LittleEndian(0, 4) +
+                       LittleEndian(0xFFFFFFFF, 4) + LittleEndian(~uint64_t{0}, 8) +
+                       LittleEndian(0, 2),
+                   "got 1099511627776, expected at most 100000");
 }
 
 }  // namespace
