@@ -40,7 +40,7 @@ enum class When : uint8_t {
 };
 
 constexpr TensorSpec::Role kMatrix = TensorSpec::kMatrix;
-constexpr TensorSpec::Role kTable = TensorSpec::kTable;
+constexpr TensorSpec::Role kSensitive = TensorSpec::kSensitive;
 constexpr TensorSpec::Role kVector = TensorSpec::kVector;
 
 struct TensorRow {
@@ -62,7 +62,7 @@ struct FamilyTable {
 // The rows of Transformers' Qwen3 and Llama and of their attention-residual classes (mhar.md
 // section 1).
 constexpr TensorRow kDecoderBefore[] = {
-    {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kTable, When::kAlways},
+    {"model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, kSensitive, When::kAlways},
 };
 constexpr TensorRow kDecoderLayer[] = {
     {"attn_res_proj.weight", Dim::kSites, Dim::kHidden, kVector, When::kRouted},
@@ -80,7 +80,7 @@ constexpr TensorRow kDecoderLayer[] = {
     {"self_attn.q_proj.bias", Dim::kQuery, Dim::kNone, kVector, When::kInputBias},
     {"self_attn.k_proj.weight", Dim::kKv, Dim::kHidden, kMatrix, When::kAlways},
     {"self_attn.k_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kInputBias},
-    {"self_attn.v_proj.weight", Dim::kKv, Dim::kHidden, kMatrix, When::kAlways},
+    {"self_attn.v_proj.weight", Dim::kKv, Dim::kHidden, kSensitive, When::kAlways},
     {"self_attn.v_proj.bias", Dim::kKv, Dim::kNone, kVector, When::kInputBias},
     {"self_attn.q_norm.weight", Dim::kHeadDim, Dim::kNone, kVector, When::kQkNorm},
     {"self_attn.k_norm.weight", Dim::kHeadDim, Dim::kNone, kVector, When::kQkNorm},
@@ -108,14 +108,14 @@ constexpr TensorRow kDecoderAfter[] = {
     {"model.final_res_proj.weight", Dim::kOne, Dim::kHidden, kVector, When::kFinalSite},
     {"model.final_res_norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kFinalSite},
     {"model.norm.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},
-    {"lm_head.weight", Dim::kVocab, Dim::kHidden, kTable, When::kUntied},
+    {"lm_head.weight", Dim::kVocab, Dim::kHidden, kSensitive, When::kUntied},
 };
 constexpr FamilyTable kDecoder = {kDecoderBefore, "model.layers.", kDecoderLayer, kDecoderAfter};
 
 // AAH's own network (aah.md section 1).
 constexpr TensorRow kGptBefore[] = {
-    {"wte.weight", Dim::kVocab, Dim::kHidden, kTable, When::kAlways},
-    {"wpe.weight", Dim::kContext, Dim::kHidden, kTable, When::kAlways},
+    {"wte.weight", Dim::kVocab, Dim::kHidden, kSensitive, When::kAlways},
+    {"wpe.weight", Dim::kContext, Dim::kHidden, kSensitive, When::kAlways},
 };
 constexpr TensorRow kGptLayer[] = {
     {"ln1.weight", Dim::kHidden, Dim::kNone, kVector, When::kAlways},

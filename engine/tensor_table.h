@@ -14,9 +14,10 @@ namespace lookback {
 /// One tensor of a checkpoint, under its source name.
 struct TensorSpec {
   enum Role : uint8_t {
-    kMatrix,  ///< [out, in]: f32, bf16 or quantized in the file
-    kTable,   ///< embeddings and output head: the same, but never q4
-    kVector,  ///< norms, biases, routing vectors, gates: always f32 in the file
+    kMatrix,     ///< [out, in]: f32, bf16 or quantized in the file
+    kSensitive,  ///< the same, but never q4: embeddings, output head, and the values' projection,
+                 ///< which is small where heads share it and costs most of what q4 costs in quality
+    kVector,     ///< norms, biases, routing vectors, gates: always f32 in the file
   };
   std::string name;
   std::vector<int64_t> shape;

@@ -43,7 +43,9 @@ void ExpectVerifiesInEveryType(const tools::ConvertOptions& options) {
     const auto error = CheckGolden(model, *golden, {});
     ASSERT_TRUE(error.ok()) << error.status().message();
     EXPECT_GT(error->range, 0.0);
-    EXPECT_TRUE(error->Within(1e-5)) << error->worst;
+    // Of verify: the sets sum in other orders, and sharp routing makes more of it than rounding
+    // does.
+    EXPECT_TRUE(error->Within(1e-4)) << error->worst;
   }
 }
 

@@ -194,6 +194,7 @@ TEST(Convert, QuantizesMatricesAndKeepsTablesAtEightBits) {
     const auto table = file.Tensor("model.embed_tokens.weight"), values = file.Tensor(matrix);
     const int64_t groups = (checkpoint->config().hidden_size + 31) / 32;
     EXPECT_EQ(table->dtype, DType::kI8);
+    EXPECT_EQ(file.Tensor("model.layers.0.self_attn.v_proj.weight")->dtype, DType::kI8);
     EXPECT_EQ(values->dtype, type == WeightType::kQ8 ? DType::kI8 : DType::kU8);
     EXPECT_EQ(values->shape[1],
               type == WeightType::kQ8 ? checkpoint->config().hidden_size : 16 * groups);

@@ -66,7 +66,7 @@ kernels::Element TargetType(const TensorSpec& spec, DType source, WeightType wei
     case WeightType::kQ8:
       return Element::kQ8;
     case WeightType::kQ4:
-      return spec.role == TensorSpec::kTable ? Element::kQ8 : Element::kQ4;
+      return spec.role == TensorSpec::kSensitive ? Element::kQ8 : Element::kQ4;
   }
   return Element::kF32;
 }
