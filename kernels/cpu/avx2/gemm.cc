@@ -4,174 +4,289 @@
 namespace lookback::kernels::avx2 {
 namespace {
 
+// An element of y is the sum of one register's eight sums over ascending k, whatever the tile and
+// whatever the type of the weights, which are widened to f32 without rounding.
+
 // A tile of 3 rows by 4 outputs: 12 sums, 3 pieces of x and one of w fill the 16 registers.
 constexpr int64_t kTileRows = 3;
 constexpr int64_t kTileOutputs = 4;
-// The rows of x that are gone over for every tile of outputs stay in the second-level cache.
-constexpr int64_t kRowBlockBytes = int64_t{192} << 10;
-constexpr int64_t kPrefetchBytes = 1024;
+// Up to so many rows, weights are widened for each tile; beyond, once for all rows of a block.
+constexpr int64_t kFewRows = 2 * kTileRows;
+// A block's rows of x, which are gone over for every tile of outputs, stay in the second-level
+// cache, and the widened weights of a tile in the first.
+constexpr int64_t kRowBlockBytes = int64_t{384} << 10;
+constexpr int64_t kBlockRows = 32 * kTileRows;
+constexpr int64_t kBlockDepth = 1024;
+// A tile's weights are fetched while the tile before is worked on, if both have room in the cache:
+// the first-level one for few rows, the second for many. What is longer makes streams that the CPU
+// fetches ahead by itself.
+constexpr int64_t kFewRowsTileBytes = int64_t{16} << 10;
+constexpr int64_t kManyRowsTileBytes = int64_t{96} << 10;
+constexpr int64_t kLineBytes = 64;
 
-inline void Prefetch(const void* from) {
-  _mm_prefetch(static_cast<const char*>(from) + kPrefetchBytes, _MM_HINT_T0);
-}
+/// What weights are loaded by: a quantized group, 32 values of one row in f32.
+constexpr int64_t kPiece = kQuantGroup;
+struct Piece {
+  __m256 part[kPiece / kLanes];
+};
 
-/// Weights of f32 or bf16. Whatever the tile, an element is one register's eight sums over
-/// ascending k.
+inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// Weights of f32 or bf16.
 template <typename T>
 struct Plain {
-  /// Rows by Outputs elements of x and the rows from `out` of w.
-  template <int64_t Rows, int64_t Outputs>
-  static inline void Multiply(const GemmArgs& args, const float* x, int64_t out,
-                              __m256 (&sums)[Rows][Outputs]) {
-    const T* w = static_cast<const T*>(args.w.data) + out * args.k;
-    int64_t i = 0;
-    for (; i + kLanes <= args.k; i += kLanes) {
-      __m256 part[Rows];
-      for (int64_t r = 0; r < Rows; ++r) part[r] = Load(x + r * args.x_stride + i);
-      for (int64_t o = 0; o < Outputs; ++o) {
-        const T* from = w + o * args.k + i;
-        if constexpr (Rows == 1) Prefetch(from);
-        const __m256 weights = Load(from);
-        for (int64_t r = 0; r < Rows; ++r) {
-          sums[r][o] = _mm256_fmadd_ps(part[r], weights, sums[r][o]);
-        }
-      }
+  static constexpr int64_t kPieceBytes = kPiece * static_cast<int64_t>(sizeof(T));
+
+  static const T* At(const GemmArgs& args, int64_t row, int64_t piece) {
+    return static_cast<const T*>(args.w.data) + row * args.k + piece * kPiece;
+  }
+  static inline Piece Whole(const GemmArgs& args, int64_t row, int64_t piece) {
+    const T* from = At(args, row, piece);
+    return {{Load(from), Load(from + kLanes), Load(from + 2 * kLanes), Load(from + 3 * kLanes)}};
+  }
+  /// The first `count` of a piece, zeros behind them.
+  static inline Piece Part(const GemmArgs& args, int64_t row, int64_t piece, int64_t count) {
+    const T* from = At(args, row, piece);
+    Piece out;
+    for (int64_t j = 0; j < kPiece / kLanes; ++j) {
+      const int64_t left = count - j * kLanes;
+      out.part[j] =
+          left <= 0 ? _mm256_setzero_ps() : LoadTail(from + j * kLanes, Least(left, kLanes));
     }
-    if (i == args.k) return;
-    for (int64_t o = 0; o < Outputs; ++o) {
-      const __m256 weights = LoadTail(w + o * args.k + i, args.k - i);
-      for (int64_t r = 0; r < Rows; ++r) {
-        const __m256 part = LoadTail(x + r * args.x_stride + i, args.k - i);
-        sums[r][o] = _mm256_fmadd_ps(part, weights, sums[r][o]);
-      }
-    }
+    return out;
   }
 };
 
-inline __m256 WidenBytes(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+inline const __m128i* Bytes(const void* from) { return static_cast<const __m128i*>(from); }
 
-/// The 32 quantized values of a group as integers in f32.
-struct Group {
-  __m256 part[4];
-};
-
-inline Group LoadQ8(const int8_t* from) {
+/// 32 integers of 8 bits times `scale`.
+inline Piece LoadQ8(const int8_t* from, __m256 scale) {
   const auto eight = [&](int64_t j) {
-    return WidenBytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + j * kLanes)));
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(Bytes(from + j * kLanes)));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), scale);
   };
   return {{eight(0), eight(1), eight(2), eight(3)}};
 }
 
-inline Group LoadQ4(const uint8_t* from) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  const __m128i nibble = _mm_set1_epi8(0xF), eight = _mm_set1_epi8(8);
-  const __m128i low = _mm_sub_epi8(_mm_and_si128(bytes, nibble), eight);
-  const __m128i high = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble), eight);
-  return {{WidenBytes(low), WidenBytes(_mm_srli_si128(low, 8)), WidenBytes(high),
-           WidenBytes(_mm_srli_si128(high, 8))}};
+/// (nibble − 8) · scale as nibble · scale − 8 · scale, which is exact as well.
+inline Piece LoadQ4(const uint8_t* from, __m256 scale) {
+  const __m256i nibble = _mm256_set1_epi32(0xF);
+  const __m256 offset = _mm256_mul_ps(scale, _mm256_set1_ps(-8.0F));
+  const auto scaled = [&](__m256i integers) {
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), scale, offset);
+  };
+  const __m256i first = _mm256_cvtepu8_epi32(_mm_loadl_epi64(Bytes(from)));
+  const __m256i second = _mm256_cvtepu8_epi32(_mm_loadl_epi64(Bytes(from + kLanes)));
+  return {{scaled(_mm256_and_si256(first, nibble)), scaled(_mm256_and_si256(second, nibble)),
+           scaled(_mm256_srli_epi32(first, 4)), scaled(_mm256_srli_epi32(second, 4))}};
 }
 
-/// Quantized weights: an element is one register's sums over ascending groups, each group's four
-/// products of eight times its scale.
+/// Quantized weights. An integer of 8 bits times a scale of 11 is exact in f32.
 template <Element kType>
 struct Quantized {
-  static Group LoadGroup(const GemmArgs& args, int64_t row, int64_t group) {
-    const int64_t begin = group * kQuantGroup, count = args.k - begin;
-    if constexpr (kType == Element::kQ4) {
-      return LoadQ4(static_cast<const uint8_t*>(args.w.data) +
-                    (row * QuantGroups(args.k) + group) * kQ4GroupBytes);
-    }
-    const int8_t* from = static_cast<const int8_t*>(args.w.data) + row * args.k + begin;
-    if (count >= kQuantGroup) return LoadQ8(from);
-    int8_t padded[kQuantGroup] = {};
-    for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
-    return LoadQ8(padded);
-  }
+  static constexpr int64_t kPieceBytes = kType == Element::kQ4 ? kPiece / 2 : kPiece;
 
   static inline __m256 Scale(const GemmArgs& args, int64_t row, int64_t group) {
     const int bits = args.w.scale[row * QuantGroups(args.k) + group];
     return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
   }
-
-  template <int64_t Rows, int64_t Outputs>
-  static inline void Multiply(const GemmArgs& args, const float* x, int64_t out,
-                              __m256 (&sums)[Rows][Outputs]) {
-    const int64_t whole = args.k / kQuantGroup;
-    for (int64_t group = 0; group < whole; ++group) {
-      const float* from = x + group * kQuantGroup;
-      for (int64_t o = 0; o < Outputs; ++o) {
-        const Group weights = LoadGroup(args, out + o, group);
-        const __m256 scale = Scale(args, out + o, group);
-        for (int64_t r = 0; r < Rows; ++r) {
-          const float* row = from + r * args.x_stride;
-          __m256 sum = _mm256_mul_ps(Load(row), weights.part[0]);
-          for (int64_t j = 1; j < 4; ++j) {
-            sum = _mm256_fmadd_ps(Load(row + j * kLanes), weights.part[j], sum);
-          }
-          sums[r][o] = _mm256_fmadd_ps(sum, scale, sums[r][o]);
-        }
-      }
+  static inline Piece Whole(const GemmArgs& args, int64_t row, int64_t group) {
+    const __m256 scale = Scale(args, row, group);
+    if constexpr (kType == Element::kQ4) {
+      return LoadQ4(static_cast<const uint8_t*>(args.w.data) +
+                        (row * QuantGroups(args.k) + group) * kQ4GroupBytes,
+                    scale);
+    } else {
+      return LoadQ8(static_cast<const int8_t*>(args.w.data) + row * args.k + group * kPiece, scale);
     }
-    const int64_t left = args.k - whole * kQuantGroup;
-    if (left == 0) return;
-    for (int64_t o = 0; o < Outputs; ++o) {
-      const Group weights = LoadGroup(args, out + o, whole);
-      const __m256 scale = Scale(args, out + o, whole);
-      for (int64_t r = 0; r < Rows; ++r) {
-        const float* row = x + r * args.x_stride + whole * kQuantGroup;
-        __m256 sum = _mm256_setzero_ps();
-        for (int64_t j = 0; j * kLanes < left; ++j) {
-          const __m256 part = LoadTail(row + j * kLanes, left - j * kLanes);
-          sum = _mm256_fmadd_ps(part, weights.part[j], sum);
-        }
-        sums[r][o] = _mm256_fmadd_ps(sum, scale, sums[r][o]);
-      }
+  }
+  static inline Piece Part(const GemmArgs& args, int64_t row, int64_t group, int64_t count) {
+    if constexpr (kType == Element::kQ4) {
+      return Whole(args, row, group);  // zeros are in the file
+    } else {
+      const int8_t* from = static_cast<const int8_t*>(args.w.data) + row * args.k + group * kPiece;
+      int8_t padded[kPiece] = {};
+      for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
+      return LoadQ8(padded, Scale(args, row, group));
     }
   }
 };
 
-/// Rows by Outputs elements from x, output `out` and y on.
-template <typename Weights, int64_t Rows, int64_t Outputs>
-void Tile(const GemmArgs& args, const float* x, int64_t out, float* y) {
-  __m256 sums[Rows][Outputs];
-  for (int64_t r = 0; r < Rows; ++r) {
-    for (int64_t o = 0; o < Outputs; ++o) sums[r][o] = _mm256_setzero_ps();
-  }
-  Weights::template Multiply<Rows, Outputs>(args, x, out, sums);
+/// The weights after the Outputs rows from `out` on, to be fetched while those are worked on; null
+/// where a tile has more than `limit` bytes.
+template <int64_t Outputs>
+inline const char* NextTile(const GemmArgs& args, int64_t out, int64_t limit) {
+  const int64_t row = RowBytes(args.w.type, args.k);
+  if (Outputs * row > limit) return nullptr;
+  return static_cast<const char*>(args.w.data) + (out + Outputs) * row;
+}
+
+template <int64_t Rows, int64_t Outputs>
+inline void Store(const GemmArgs& args, int64_t row, int64_t out,
+                  const __m256 (&sums)[Rows][Outputs]) {
   for (int64_t r = 0; r < Rows; ++r) {
     for (int64_t o = 0; o < Outputs; ++o) {
-      y[r * args.y_stride + o] =
+      args.y[(row + r) * args.y_stride + out + o] =
           SumLanes(sums[r][o]) + (args.bias != nullptr ? args.bias[out + o] : 0.0F);
     }
   }
 }
 
-/// Outputs columns from `out` on, of the rows [begin, end).
-template <typename Weights, int64_t Outputs>
-void Columns(const GemmArgs& args, int64_t out, int64_t begin, int64_t end) {
-  const float* x = args.x + begin * args.x_stride;
-  float* y = args.y + begin * args.y_stride + out;
-  int64_t rows = end - begin;
-  for (; rows >= kTileRows; rows -= kTileRows) {
-    Tile<Weights, kTileRows, Outputs>(args, x, out, y);
-    x += kTileRows * args.x_stride;
-    y += kTileRows * args.y_stride;
+/// Rows by Outputs elements, weights widened on the way.
+template <typename Weights, int64_t Rows, int64_t Outputs>
+void Tile(const GemmArgs& args, int64_t row, int64_t out) {
+  __m256 sums[Rows][Outputs];
+  for (int64_t r = 0; r < Rows; ++r) {
+    for (int64_t o = 0; o < Outputs; ++o) sums[r][o] = _mm256_setzero_ps();
   }
-  if (rows == 2) Tile<Weights, 2, Outputs>(args, x, out, y);
-  if (rows == 1) Tile<Weights, 1, Outputs>(args, x, out, y);
+  const float* x = args.x + row * args.x_stride;
+  const char* next = NextTile<Outputs>(args, out, kFewRowsTileBytes);
+  const int64_t whole = args.k / kPiece;
+  for (int64_t piece = 0; piece < whole; ++piece, x += kPiece) {
+    if (next != nullptr) {
+      constexpr int64_t kBytes = Outputs * Weights::kPieceBytes;
+      for (int64_t at = 0; at < kBytes; at += kLineBytes) _mm_prefetch(next + at, _MM_HINT_T0);
+      next += kBytes;
+    }
+    for (int64_t o = 0; o < Outputs; ++o) {
+      const Piece weights = Weights::Whole(args, out + o, piece);
+      for (int64_t j = 0; j < kPiece / kLanes; ++j) {
+        for (int64_t r = 0; r < Rows; ++r) {
+          sums[r][o] = _mm256_fmadd_ps(Load(x + r * args.x_stride + j * kLanes), weights.part[j],
+                                       sums[r][o]);
+        }
+      }
+    }
+  }
+  if (const int64_t left = args.k - whole * kPiece; left != 0) {
+    for (int64_t o = 0; o < Outputs; ++o) {
+      const Piece weights = Weights::Part(args, out + o, whole, left);
+      for (int64_t j = 0; j * kLanes < left; ++j) {
+        for (int64_t r = 0; r < Rows; ++r) {
+          const float* from = x + r * args.x_stride + j * kLanes;
+          sums[r][o] =
+              _mm256_fmadd_ps(LoadTail(from, left - j * kLanes), weights.part[j], sums[r][o]);
+        }
+      }
+    }
+  }
+  Store(args, row, out, sums);
+}
+
+template <typename Weights, int64_t Outputs>
+void FewRows(const GemmArgs& args, int64_t out) {
+  int64_t row = 0;
+  for (; row + kTileRows <= args.rows; row += kTileRows) {
+    Tile<Weights, kTileRows, Outputs>(args, row, out);
+  }
+  if (args.rows - row == 2) Tile<Weights, 2, Outputs>(args, row, out);
+  if (args.rows - row == 1) Tile<Weights, 1, Outputs>(args, row, out);
+}
+
+/// A block of rows against a tile of outputs: the weights of up to kBlockDepth of k, widened, and
+/// the sums so far.
+template <int64_t Outputs>
+struct Block {
+  alignas(32) float weights[Outputs][kBlockDepth];
+  alignas(32) __m256 sums[kBlockRows][Outputs];
+
+  /// The weights from piece `begin` on; `depth` of them, zeros up to the next whole register.
+  template <typename Weights>
+  void Widen(const GemmArgs& args, int64_t out, int64_t begin, int64_t depth) {
+    for (int64_t i = 0; i < depth; i += kPiece) {
+      const int64_t piece = begin + i / kPiece;
+      for (int64_t o = 0; o < Outputs; ++o) {
+        const Piece values = depth - i >= kPiece ? Weights::Whole(args, out + o, piece)
+                                                 : Weights::Part(args, out + o, piece, depth - i);
+        for (int64_t j = 0; j < kPiece / kLanes; ++j) {
+          _mm256_store_ps(&weights[o][i + j * kLanes], values.part[j]);
+        }
+      }
+    }
+  }
+
+  /// Adds the products with Rows rows of x to the sums from `row` on.
+  template <int64_t Rows>
+  void Multiply(const float* x, int64_t x_stride, int64_t depth, int64_t row) {
+    __m256 own[Rows][Outputs];
+    for (int64_t r = 0; r < Rows; ++r) {
+      for (int64_t o = 0; o < Outputs; ++o) own[r][o] = sums[row + r][o];
+    }
+    const auto add = [&](int64_t i, const __m256(&part)[Rows]) {
+      for (int64_t o = 0; o < Outputs; ++o) {
+        const __m256 w = _mm256_load_ps(&weights[o][i]);
+        for (int64_t r = 0; r < Rows; ++r) own[r][o] = _mm256_fmadd_ps(part[r], w, own[r][o]);
+      }
+    };
+    __m256 part[Rows];
+    int64_t i = 0;
+    for (; i + kLanes <= depth; i += kLanes) {
+      for (int64_t r = 0; r < Rows; ++r) part[r] = Load(x + r * x_stride + i);
+      add(i, part);
+    }
+    if (i < depth) {
+      for (int64_t r = 0; r < Rows; ++r) part[r] = LoadTail(x + r * x_stride + i, depth - i);
+      add(i, part);
+    }
+    for (int64_t r = 0; r < Rows; ++r) {
+      for (int64_t o = 0; o < Outputs; ++o) sums[row + r][o] = own[r][o];
+    }
+  }
+};
+
+/// Outputs columns from `out` on, of the rows [begin, end): at most kBlockRows.
+template <typename Weights, int64_t Outputs>
+void ManyRows(const GemmArgs& args, int64_t begin, int64_t end, int64_t out) {
+  Block<Outputs> block;
+  const int64_t rows = end - begin;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (__m256& sum : block.sums[r]) sum = _mm256_setzero_ps();
+  }
+  // Fetched a share at a time: as many lines at once would stop the loads that are waited for.
+  const char* next = NextTile<Outputs>(args, out, kManyRowsTileBytes);
+  const int64_t shares = (args.k + kBlockDepth - 1) / kBlockDepth * ((rows + 2) / kTileRows);
+  const int64_t share = Outputs * RowBytes(args.w.type, args.k) / shares + kLineBytes;
+  for (int64_t first = 0; first < args.k; first += kBlockDepth) {
+    const int64_t depth = Least(kBlockDepth, args.k - first);
+    block.template Widen<Weights>(args, out, first / kPiece, depth);
+    const float* x = args.x + begin * args.x_stride + first;
+    int64_t r = 0;
+    for (; r + kTileRows <= rows; r += kTileRows) {
+      if (next != nullptr) {
+        for (int64_t at = 0; at < share; at += kLineBytes) _mm_prefetch(next + at, _MM_HINT_T1);
+        next += share;
+      }
+      block.template Multiply<kTileRows>(x + r * args.x_stride, args.x_stride, depth, r);
+    }
+    for (; r < rows; ++r)
+      block.template Multiply<1>(x + r * args.x_stride, args.x_stride, depth, r);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    __m256 sums[1][Outputs];
+    for (int64_t o = 0; o < Outputs; ++o) sums[0][o] = block.sums[r][o];
+    Store(args, begin + r, out, sums);
+  }
 }
 
 template <typename Weights>
 void GemmOf(const GemmArgs& args) {
-  const int64_t fitting = kRowBlockBytes / (args.k * static_cast<int64_t>(sizeof(float)));
-  const int64_t block = (fitting < kTileRows ? kTileRows : fitting) / kTileRows * kTileRows;
-  for (int64_t begin = 0; begin < args.rows; begin += block) {
-    const int64_t end = begin + block < args.rows ? begin + block : args.rows;
-    int64_t out = args.out_begin;
+  int64_t out = args.out_begin;
+  if (args.rows <= kFewRows) {
     for (; out + kTileOutputs <= args.out_end; out += kTileOutputs) {
-      Columns<Weights, kTileOutputs>(args, out, begin, end);
+      FewRows<Weights, kTileOutputs>(args, out);
     }
-    for (; out < args.out_end; ++out) Columns<Weights, 1>(args, out, begin, end);
+    for (; out < args.out_end; ++out) FewRows<Weights, 1>(args, out);
+    return;
+  }
+  const int64_t fitting = kRowBlockBytes / (args.k * static_cast<int64_t>(sizeof(float)));
+  const int64_t rows =
+      Least(kBlockRows, (fitting < kTileRows ? kTileRows : fitting) / kTileRows * kTileRows);
+  for (int64_t begin = 0; begin < args.rows; begin += rows) {
+    const int64_t end = Least(begin + rows, args.rows);
+    for (out = args.out_begin; out + kTileOutputs <= args.out_end; out += kTileOutputs) {
+      ManyRows<Weights, kTileOutputs>(args, begin, end, out);
+    }
+    for (; out < args.out_end; ++out) ManyRows<Weights, 1>(args, begin, end, out);
   }
 }
 
