@@ -21,11 +21,14 @@ stage "build fuzz" configure_and_build build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Re
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" -DCMAKE_CXX_COMPILER=clang++ -DLOOKBACK_FUZZ=ON \
   -DLOOKBACK_SERVER=OFF -DLOOKBACK_SENTENCEPIECE=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -- fuzz
 
+# Stacks of allocations and a long memory of freed ones cost executions; what is found can be
+# run again with them.
+export ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=8${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 mkdir -p build/fuzz/artifacts
 declare -A wanted=()
 for target in "$@"; do wanted[$target]=1; done
 ran=0
-while read -r target seed_line; do
+while read -r target max_len seed_line; do
   if (($# > 0)) && [[ -z ${wanted[$target]:-} ]]; then continue; fi
   corpus=build/fuzz/corpus/$target
   # libFuzzer takes folders alone.
@@ -34,7 +37,7 @@ while read -r target seed_line; do
   while IFS= read -r -d '' file; do
     cp "$file" "build/fuzz/seeds/$target/$(sha256sum "$file" | cut -c1-16)"
   done < <(find "${seeds[@]}" -type f -print0)
-  stage "$target" "build/fuzz/bin/$target" -max_total_time="$seconds" -timeout=10 -max_len=65536 \
+  stage "$target" "build/fuzz/bin/$target" -max_total_time="$seconds" -timeout=10 -max_len="$max_len" \
     -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=build/fuzz/artifacts/ \
     "$corpus" "build/fuzz/seeds/$target"
   grep -E 'number_of_executed_units|peak_rss_mb' "build/logs/$target.log" | sed 's/^/    /'
