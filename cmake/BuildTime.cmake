@@ -17,5 +17,5 @@ set_source_files_properties(convert/weight_copy.cc TARGET_DIRECTORY lookback_too
   PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
 if(LOOKBACK_SERVER)
   set_source_files_properties(options.cc TARGET_DIRECTORY lookback_server_lib
-    PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1> SKIP_PRECOMPILE_HEADERS ON)
+    PROPERTIES COMPILE_OPTIONS "${LOOKBACK_QUICK}" SKIP_PRECOMPILE_HEADERS ON)
 endif()

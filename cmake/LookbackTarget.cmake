@@ -24,4 +24,4 @@ if(LOOKBACK_SANITIZE)
 endif()
 
 # For code whose speed does not matter: commands and tests.
-set(LOOKBACK_QUICK $<$<CONFIG:Release>:-O1>)
+set(LOOKBACK_QUICK $<$<CONFIG:Release>:-Og>)

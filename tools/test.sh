@@ -58,12 +58,16 @@ if ! tools/real_model.sh --make-only; then
   say "NOT RUN: the tests of a real model, for want of SmolLM2 (see above)"
 fi
 stage "format" check_format
-# What runs outside the process that a sanitizer watches gains nothing from a second round; nor does it
-# need every golden: those of the repository take each path.
+# What runs outside the process that a sanitizer watches gains nothing from a second round.
 in_process=(-LE '^(python|layering)$')
 # Warnings are the release build's business: GCC has more false ones under the sanitizers.
-stage "build asan" configure_and_build build/asan --preset asan
-LOOKBACK_FIXTURES='' run_tests asan "${in_process[@]}"
+if ((all)); then
+  stage "build asan" configure_and_build build/asan --preset asan
+  run_tests asan "${in_process[@]}"
+else
+  stage "build asan" configure_and_build build/asan --preset asan -- unit_tests
+  LOOKBACK_FIXTURES='' run_tests asan -LE '^(python|layering|golden)$'
+fi
 stage "build release" build_release
 run_tests release "${every[@]}"
 if ((all)); then
