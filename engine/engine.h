@@ -34,6 +34,7 @@ struct EngineOptions {
   int64_t max_context = 0;      ///< tokens a sequence; 0 = what the model was trained with
   int64_t kv_memory_bytes = 0;  ///< 0 = half of what is free, at least one full-context request
   int64_t max_chunk = 128;      ///< prompt tokens of one sequence a step
+  bool full_windows = false;    ///< every window full, whatever the file says: for comparison
   std::string kernels;          ///< kernel set by name; "" = LOOKBACK_ISA, else the machine's best
   int64_t max_step_rows = 256;  ///< rows (prompt and decode) a step, >= limits.max_requests
   Limits limits;
@@ -139,8 +140,10 @@ class Engine {
 /// Runs one sequence at a time, synchronously: logits for every position. For the tools and tests.
 class Evaluator {
  public:
+  /// `sequences`: how many TimeDecode may run together.
   static Result<std::unique_ptr<Evaluator>> Create(std::shared_ptr<const LoadedModel> model,
-                                                   const EngineOptions& options);
+                                                   const EngineOptions& options,
+                                                   int64_t sequences = 1);
   ~Evaluator();
 
   /// Called once a position, in order, with [vocab_size] f32 logits that are valid during the call.
@@ -152,9 +155,10 @@ class Evaluator {
   /// Tells `probe` of every read of the residual stream from now on; null for nobody.
   void SetProbe(ResidualProbe* probe);
 
-  /// Bench only: a cache that looks as if `context` tokens had been fed (zeros as keys and values),
-  /// then `steps` decode steps. Returns seconds for all steps.
-  Result<double> TimeDecode(int64_t context, int64_t steps);
+  /// Bench only: a cache that looks as if `context` tokens of each of `sequences` had been fed
+  /// (zeros as keys and values), then `steps` decode steps of all of them. Returns seconds for all
+  /// steps. ResourceExhausted if the KV pool does not hold so many.
+  Result<double> TimeDecode(int64_t context, int64_t steps, int64_t sequences = 1);
   /// Bench only: prefill of `tokens` arbitrary ids from an empty cache. Returns seconds.
   Result<double> TimePrefill(int64_t tokens);
 

@@ -16,7 +16,8 @@ class Evaluator::Impl {
 
   Status Run(std::span<const int32_t> ids, const LogitsSink& sink) {
     LOOKBACK_RETURN_IF_ERROR(CheckIds(ids));
-    return WithSequence(std::ssize(ids), std::ssize(ids), [&](int32_t slot) -> Status {
+    return WithSequences(1, std::ssize(ids), std::ssize(ids), [&]() -> Status {
+      const int32_t slot = slots_.front();
       for (size_t begin = 0; begin < ids.size();) {
         const size_t chunk =
             std::min(ids.size() - begin, static_cast<size_t>(executor_->options().max_chunk));
@@ -31,27 +32,37 @@ class Evaluator::Impl {
     });
   }
 
-  Result<double> TimeDecode(int64_t context, int64_t steps) {
+  Result<double> TimeDecode(int64_t context, int64_t steps, int64_t sequences) {
     double seconds = 0.0;
-    LOOKBACK_RETURN_IF_ERROR(WithSequence(context, context + steps, [&](int32_t slot) -> Status {
-      for (int64_t left = context; left > 0;) {
-        const int64_t chunk = std::min(left, executor_->options().max_chunk);
-        executor_->cache().Reserve(slot, chunk);
-        executor_->cache().Commit(slot);
-        left -= chunk;
+    const auto run = [&]() -> Status {
+      KvCache& cache = executor_->cache();
+      for (const int32_t slot : slots_) {
+        for (int64_t left = context; left > 0;) {
+          const int64_t chunk = std::min(left, executor_->options().max_chunk);
+          cache.Reserve(slot, chunk);
+          cache.Commit(slot);
+          left -= chunk;
+        }
       }
       const auto start = std::chrono::steady_clock::now();
       for (int64_t step = 0; step < steps; ++step) {
         const int32_t id = ArbitraryId(step);
-        Feed(slot, {&id, 1});
-        const int64_t row = 0;
-        executor_->Logits({&row, 1});
-        executor_->cache().Commit(slot);
+        plan_.items.clear();
+        for (const int32_t slot : slots_) plan_.items.push_back({.slot = slot, .ids = {&id, 1}});
+        executor_->Run(plan_);
+        for (int64_t row = 0; row < sequences;) {
+          rows_.clear();
+          const int64_t end = std::min(sequences, row + executor_->max_logit_rows());
+          while (row < end) rows_.push_back(row++);
+          executor_->Logits(rows_);
+        }
+        for (const int32_t slot : slots_) cache.Commit(slot);
       }
       seconds = SecondsSince(start);
-      generated_tokens_ += steps;
+      generated_tokens_ += steps * sequences;
       return {};
-    }));
+    };
+    LOOKBACK_RETURN_IF_ERROR(WithSequences(sequences, context, context + steps, run));
     return seconds;
   }
 
@@ -59,7 +70,8 @@ class Evaluator::Impl {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < tokens; ++i) ids.push_back(ArbitraryId(i));
     double seconds = 0.0;
-    LOOKBACK_RETURN_IF_ERROR(WithSequence(tokens, tokens, [&](int32_t slot) -> Status {
+    LOOKBACK_RETURN_IF_ERROR(WithSequences(1, tokens, tokens, [&]() -> Status {
+      const int32_t slot = slots_.front();
       const auto start = std::chrono::steady_clock::now();
       for (int64_t begin = 0; begin < tokens;) {
         const int64_t chunk = std::min(tokens - begin, executor_->options().max_chunk);
@@ -109,17 +121,29 @@ class Evaluator::Impl {
     return {};
   }
 
+  /// Calls body() with `count` open sequences in slots_.
   template <typename Body>
-  Status WithSequence(int64_t prompt, int64_t total, const Body& body) {
+  Status WithSequences(int64_t count, int64_t prompt, int64_t total, const Body& body) {
     if (total < 1 || total > executor_->options().max_context) {
       return Mismatch("tokens of the sequence", total,
                       StrCat("1 to ", executor_->options().max_context, " (max_context)"));
     }
-    const int32_t slot = executor_->cache().Open(std::max<int64_t>(1, prompt), total,
-                                                 executor_->options().max_chunk);
-    LOOKBACK_CHECK(slot >= 0);  // the pool holds one sequence of max_context tokens
-    Status status = body(slot);
-    executor_->cache().Close(slot);
+    KvCache& cache = executor_->cache();
+    slots_.clear();
+    Status status;
+    while (std::ssize(slots_) < count && status.ok()) {
+      const int32_t slot =
+          cache.Open(std::max<int64_t>(1, prompt), total, executor_->options().max_chunk);
+      if (slot >= 0) {
+        slots_.push_back(slot);
+      } else {
+        status = Status(StatusCode::kResourceExhausted,
+                        StrCat("KV pool: holds ", slots_.size(), " sequences of ", total,
+                               " tokens, expected ", count));
+      }
+    }
+    if (status.ok()) status = body();
+    for (const int32_t slot : slots_) cache.Close(slot);
     return status;
   }
 
@@ -146,6 +170,7 @@ class Evaluator::Impl {
   const std::shared_ptr<const LoadedModel> model_;
   const std::unique_ptr<Executor> executor_;
   StepPlan plan_;
+  std::vector<int32_t> slots_;
   std::vector<int64_t> rows_;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
@@ -155,11 +180,12 @@ Evaluator::Evaluator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Evaluator::~Evaluator() = default;
 
 Result<std::unique_ptr<Evaluator>> Evaluator::Create(std::shared_ptr<const LoadedModel> model,
-                                                     const EngineOptions& options) {
+                                                     const EngineOptions& options,
+                                                     int64_t sequences) {
   EngineOptions one = options;
-  one.limits.max_requests = 1;
+  one.limits.max_requests = sequences;
   one.max_chunk = std::max<int64_t>(1, std::min(one.max_chunk, one.max_step_rows));
-  one.max_step_rows = one.max_chunk;
+  one.max_step_rows = std::max(one.max_chunk, sequences);
   LOOKBACK_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Create(*model, one));
   return std::unique_ptr<Evaluator>(
       new Evaluator(std::make_unique<Impl>(std::move(model), std::move(executor))));
@@ -168,8 +194,8 @@ Result<std::unique_ptr<Evaluator>> Evaluator::Create(std::shared_ptr<const Loade
 Status Evaluator::Run(std::span<const int32_t> ids, const LogitsSink& sink) {
   return impl_->Run(ids, sink);
 }
-Result<double> Evaluator::TimeDecode(int64_t context, int64_t steps) {
-  return impl_->TimeDecode(context, steps);
+Result<double> Evaluator::TimeDecode(int64_t context, int64_t steps, int64_t sequences) {
+  return impl_->TimeDecode(context, steps, sequences);
 }
 Result<double> Evaluator::TimePrefill(int64_t tokens) { return impl_->TimePrefill(tokens); }
 void Evaluator::SetProbe(ResidualProbe* probe) { impl_->SetProbe(probe); }

@@ -51,6 +51,12 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   return options;
 }
 
+ModelConfig ConfigFor(const LoadedModel& model, const EngineOptions& options) {
+  ModelConfig config = model.config();
+  if (options.full_windows) config.windows = WindowTable::Full(config.layers, config.heads);
+  return config;
+}
+
 }  // namespace
 
 Result<const kernels::KernelTable*> ChooseKernels(const std::string& name) {
@@ -76,7 +82,7 @@ std::string_view KvTypeName(KvType type) { return type == KvType::kF32 ? "f32" :
 Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
                                                    const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const ModelConfig& config = model.config();
+  const ModelConfig config = ConfigFor(model, options);
   LOOKBACK_ASSIGN_OR_RETURN(EngineOptions resolved, ResolveOptions(config, options));
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(resolved.kernels));
   LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(*model.checkpoint));
@@ -124,7 +130,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
 
 Executor::Executor(const LoadedModel& model, EngineOptions options, Weights weights,
                    const kernels::KernelTable& kernels)
-    : config_(model.config()),
+    : config_(ConfigFor(model, options)),
       options_(std::move(options)),
       weights_(std::move(weights)),
       threads_(std::make_unique<ThreadPool>(options_.threads)),

@@ -55,7 +55,7 @@ class Executor {
            const kernels::KernelTable& kernels);
   void PlanCache(const KvLayout& layout, Buffer pool);
 
-  const ModelConfig& config_;
+  const ModelConfig config_;  ///< the model's, but for options_.full_windows
   EngineOptions options_;
   EngineInfo info_;
   Weights weights_;

@@ -412,6 +412,42 @@ TEST(Engine, WithoutSinksTheMeasuredRatioOfADecodeStepIsTheAcr) {
   }
 }
 
+TEST(Evaluator, FullWindowsAreThoseOfAModelWithoutAny) {
+  ModelConfig config = TinyConfig();
+  const std::vector<int32_t> ids = RandomIds(90, config.vocab_size, 3);
+  const auto logits = [&](bool full_windows) {
+    EngineOptions options;
+    options.full_windows = full_windows;
+    const auto evaluator = Evaluator::Create(RandomModel(config, 4), options).value();
+    std::vector<float> all;
+    EXPECT_TRUE(evaluator
+                    ->Run(ids,
+                          [&](int64_t, std::span<const float> row) {
+                            all.insert(all.end(), row.begin(), row.end());
+                            return Status();
+                          })
+                    .ok());
+    return all;
+  };
+  const std::vector<float> full = logits(false);
+  config.windows = WindowTable::Uniform(config.layers, config.heads, 5, 0, "test").value();
+  EXPECT_NE(logits(false), full);
+  EXPECT_EQ(logits(true), full);
+}
+
+TEST(Evaluator, TimesNoMoreSequencesThanThePoolHolds) {
+  const auto model = RandomModel(TinyConfig(), 2);
+  EngineOptions options;
+  options.kv_memory_bytes = 3 << 20;
+  const auto evaluator = Evaluator::Create(model, options, 64).value();
+  EXPECT_GT(evaluator->TimeDecode(3, 2, 4).value(), 0.0);
+  const Status status = evaluator->TimeDecode(500, 2, 64).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find(" sequences of 502 tokens, expected 64"), std::string::npos)
+      << status.message();
+  EXPECT_GT(evaluator->TimeDecode(500, 2, 1).value(), 0.0) << "all were closed again";
+}
+
 TEST(Evaluator, NamesIdsAndLengthsOutOfRange) {
   const auto model = RandomModel(TinyConfig(), 2);
   const auto evaluator = Evaluator::Create(model, {}).value();

@@ -1,0 +1,180 @@
+#include "tools/bench_kernels.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include "engine/engine.h"
+#include "engine/executor.h"
+#include "engine/thread_pool.h"
+#include "tools/commands.h"
+
+namespace lookback::tools {
+namespace {
+
+constexpr int64_t kStreamBytes = int64_t{256} << 20;
+// More than caches hold, where bytes are what is measured; a few of a core's, where products are.
+constexpr int64_t kStreamedBytes = int64_t{96} << 20;
+constexpr int64_t kReusedBytes = int64_t{8} << 20;
+constexpr int64_t kFewRows = 16;
+constexpr int kRuns = 7;
+
+struct MachineFlags {
+  int64_t threads = 0;
+  int64_t k = 2048;
+  std::string kernels;
+  bool json = false;
+};
+
+struct ProductRow {
+  const char* type;
+  int64_t rows;
+  double bytes_per_s;
+  double flop_per_s;
+};
+
+/// One product of `rows` rows with a matrix of `type`, all threads, median of kRuns.
+ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
+                       kernels::Element type, const char* name, int64_t rows, int64_t k) {
+  const int64_t row_bytes = kernels::RowBytes(type, k);
+  const int64_t outputs =
+      std::max<int64_t>(64, (rows <= kFewRows ? kStreamedBytes : kReusedBytes) / row_bytes);
+  // 0x3C3C is a normal number in bf16 and in f16; as integers of 8 and 4 bits the bytes are too.
+  const std::vector<uint8_t> weights(static_cast<size_t>(outputs * row_bytes), 0x3C);
+  const std::vector<uint16_t> scales(
+      kernels::IsQuantized(type) ? static_cast<size_t>(outputs * kernels::QuantGroups(k)) : 0,
+      0x1C00);
+  const std::vector<float> x(static_cast<size_t>(rows * k), 0.5F);
+  std::vector<float> y(static_cast<size_t>(rows * outputs));
+  std::vector<double> seconds;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    threads.For(outputs, 64, [&](int64_t begin, int64_t end, int64_t) {
+      table.gemm({.x = x.data(),
+                  .x_stride = k,
+                  .w = {weights.data(), type, scales.data()},
+                  .bias = nullptr,
+                  .y = y.data(),
+                  .y_stride = outputs,
+                  .rows = rows,
+                  .k = k,
+                  .out_begin = begin,
+                  .out_end = end});
+    });
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  const double median = seconds[kRuns / 2];
+  return {name, rows,
+          static_cast<double>(weights.size() + scales.size() * sizeof(uint16_t)) / median,
+          2.0 * static_cast<double>(rows * outputs * k) / median};
+}
+
+Status BenchKernels(const MachineFlags& flags) {
+  LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* table, ChooseKernels(flags.kernels));
+  ThreadPool threads(flags.threads != 0 ? flags.threads : ThreadsOfMachine());
+  const double before = MeasureStreamBandwidth(threads.threads(), kStreamBytes);
+  std::vector<ProductRow> rows;
+  using kernels::Element;
+  for (const auto& [type, name] :
+       {std::pair{Element::kF32, "f32"}, std::pair{Element::kBF16, "bf16"},
+        std::pair{Element::kQ8, "q8"}, std::pair{Element::kQ4, "q4"}}) {
+    for (const int64_t count : {1, 4, 16, 64, 256}) {
+      rows.push_back(TimeProduct(*table, threads, type, name, count, flags.k));
+    }
+  }
+  const double after = MeasureStreamBandwidth(threads.threads(), kStreamBytes);
+  const double stream = (before + after) / 2;
+  if (flags.json) {
+    Json products = Json::array();
+    for (const ProductRow& row : rows) {
+      products.push_back({{"weights", row.type},
+                          {"rows", row.rows},
+                          {"bytes_per_s", row.bytes_per_s},
+                          {"flop_per_s", row.flop_per_s}});
+    }
+    const Json json = {{"bench", "kernels"},
+                       {"kernels", table->name},
+                       {"threads", threads.threads()},
+                       {"k", flags.k},
+                       {"stream_bytes_per_s_before", before},
+                       {"stream_bytes_per_s_after", after},
+                       {"products", std::move(products)}};
+    std::printf("%s\n", json.dump(2).c_str());
+    return {};
+  }
+  std::printf("kernels %s, %lld threads, k %lld; stream probe %.2f GB/s before, %.2f after\n",
+              table->name, static_cast<long long>(threads.threads()),
+              static_cast<long long>(flags.k), before / 1e9, after / 1e9);
+  std::printf("  weights  rows   weights GB/s  of the probe    GFLOP/s\n");
+  for (const ProductRow& row : rows) {
+    std::printf("  %-7s  %4lld  %13.2f  %10.1f %%  %9.1f\n", row.type,
+                static_cast<long long>(row.rows), row.bytes_per_s / 1e9,
+                100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9);
+  }
+  return {};
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+Status BenchCpu(const MachineFlags& flags) {
+  LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* table, ChooseKernels(flags.kernels));
+  const int64_t threads = flags.threads != 0 ? flags.threads : ThreadsOfMachine();
+  std::vector<std::string> usable;
+  for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
+    usable.emplace_back((*set)->name);
+  }
+  const double one = MeasureStreamBandwidth(1, kStreamBytes);
+  const double all = MeasureStreamBandwidth(threads, kStreamBytes);
+  if (flags.json) {
+    const Json json = {{"bench", "cpu"},           {"cpu", CpuName()},
+                       {"threads", threads},       {"kernels_usable", usable},
+                       {"kernels", table->name},   {"stream_bytes_per_s_one_thread", one},
+                       {"stream_bytes_per_s", all}};
+    std::printf("%s\n", json.dump(2).c_str());
+    return {};
+  }
+  std::string names;
+  for (const std::string& name : usable) names += (names.empty() ? "" : ", ") + name;
+  std::printf("%s\n  kernels   %s of %s\n  stream    %.2f GB/s with one thread, %.2f with %lld\n",
+              CpuName().c_str(), table->name, names.c_str(), one / 1e9, all / 1e9,
+              static_cast<long long>(threads));
+  return {};
+}
+
+void AddMachineBench(CLI::App& bench, const std::string& name, const std::string& about,
+                     Status (*run)(const MachineFlags&), int& exit_code) {
+  const auto flags = std::make_shared<MachineFlags>();
+  CLI::App* command = bench.add_subcommand(name, about);
+  command->add_option("--threads", flags->threads, "Compute threads (default: one a core)")
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--kernels", flags->kernels, "Kernel set (default: what the engine takes)");
+  if (run == BenchKernels) {
+    command->add_option("--k", flags->k, "Values of a row of weights")
+        ->check(CLI::Range(32, 1 << 20))
+        ->capture_default_str();
+  }
+  command->add_flag("--json", flags->json, "One JSON document");
+  command->callback([flags, run, &exit_code] { exit_code = Report(run(*flags)); });
+}
+
+}  // namespace
+
+void AddKernelBenches(CLI::App& bench, int& exit_code) {
+  AddMachineBench(bench, "kernels", "Products with weights of every type, one row to many",
+                  BenchKernels, exit_code);
+  AddMachineBench(bench, "cpu", "This CPU, its kernel sets, and how fast it reads memory", BenchCpu,
+                  exit_code);
+}
+
+}  // namespace lookback::tools
