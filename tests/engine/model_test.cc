@@ -131,7 +131,7 @@ class WindowedModel : public ::testing::TestWithParam<Case> {
     return RandomModel(config, 3);
   }
   // A sanitizer wants blocks that come and go; the bits of long windows are the other builds'.
-  static constexpr int64_t kTokens = testing::kSanitized ? 150 : kContext;
+  static constexpr int64_t kTokens = testing::kSanitized ? 100 : kContext;
 };
 
 TEST_P(WindowedModel, EvictionEqualsMaskingOverAFullCacheBitForBit) {

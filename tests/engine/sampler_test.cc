@@ -199,7 +199,7 @@ TEST(SamplerTest, BiasComesBeforeTheRepetitionPenalty) {
 TEST(SamplerTest, FollowsTheSlowTwinOverRandomRules) {
   std::mt19937 random(7);
   Sampler sampler(37);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < testing::Trials(60); ++trial) {
     SCOPED_TRACE(trial);
     std::vector<float> logits = RandomLogits(random, 37, 2.0F);
     if (trial % 3 == 0) logits[5] = logits[20] = logits[11];  // ties
