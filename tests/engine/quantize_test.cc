@@ -57,7 +57,7 @@ double ErrorOfTheMaximum(std::span<const float> values, float end, float low, fl
 }
 
 TEST(Quantize, NoValueIsOffByMoreThanItsStep) {
-  for (const size_t k : {1, 31, 32, 33, 64, 75, 192}) {
+  for (const size_t k : {1U, 31U, 32U, 33U, 64U, 75U, 192U}) {
     const auto values = Random(k, 1);
     for (const Element type : {Element::kQ8, Element::kQ4}) {
       const auto back = RoundTrip(values, type);

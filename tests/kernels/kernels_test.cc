@@ -260,9 +260,9 @@ TEST_P(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
                        .row_end = rows});
       const int64_t slice = width / heads;
       for (int64_t r = 0; r < rows; ++r) {
-        const auto source = [&](int64_t i) {
-          if (null && i == 0) return null_source.data();
-          return sources.data() + ((i - (null ? 1 : 0)) * rows + r) * width;
+        const auto source = [&, nulls = null ? 1 : 0](int64_t i) {
+          if (i < nulls) return null_source.data();
+          return sources.data() + ((i - nulls) * rows + r) * width;
         };
         for (int64_t h = 0; h < heads; ++h) {
           std::vector<double> score;
