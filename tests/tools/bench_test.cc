@@ -8,37 +8,24 @@
 
 #include "engine/json.h"
 #include "engine/tensor_table.h"
+#include "tests/support/command_line.h"
 #include "tests/support/random_model.h"
 #include "tests/support/support.h"
 #include "tools/bench_shapes.h"
-#include "tools/commands.h"
 
 namespace lookback::tools {
 namespace {
 
-struct BenchOutcome {
-  int code;
-  std::string out;
-  std::string err;
-};
+using testing::Outcome;
 
-BenchOutcome Bench(std::vector<std::string> arguments) {
-  std::vector<const char*> argv = {"lookback", "bench"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data());
-  std::string out = ::testing::internal::GetCapturedStdout();
-  return {code, std::move(out), ::testing::internal::GetCapturedStderr()};
+Outcome Bench(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "bench");
+  return testing::RunLookback(arguments);
 }
 
 std::string DemoFile(const testing::TempDir& dir) {
-  const char* const argv[] = {"lookback", "convert", nullptr, "-o", nullptr, "--quiet"};
-  std::vector<const char*> filled(std::begin(argv), std::end(argv));
-  const std::string source = testing::DemoDir(), file = dir / "demo.safetensors";
-  filled[2] = source.c_str();
-  filled[4] = file.c_str();
-  EXPECT_EQ(RunCommandLine(static_cast<int>(filled.size()), filled.data()), 0);
+  const std::string file = dir / "demo.safetensors";
+  EXPECT_EQ(testing::RunLookback({"convert", testing::DemoDir(), "-o", file, "--quiet"}).code, 0);
   return file;
 }
 
@@ -48,7 +35,7 @@ TEST(Bench, ABatchReadsTheWeightsOnceForAll) {
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {file, "--context", "300", "--tokens", "2", "--repeat", "2",
                                        "--json", "--threads", "1"});
-    const BenchOutcome outcome = Bench(std::move(arguments));
+    const Outcome outcome = Bench(std::move(arguments));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return Json::parse(outcome.out);
   };
@@ -63,8 +50,8 @@ TEST(Bench, ABatchReadsTheWeightsOnceForAll) {
 
 TEST(Bench, ComparesWindowsWithNone) {
   const testing::TempDir dir;
-  const BenchOutcome outcome = Bench({"windows", DemoFile(dir), "--context", "500", "--tokens", "2",
-                                      "--repeat", "2", "--json", "--threads", "1"});
+  const Outcome outcome = Bench({"windows", DemoFile(dir), "--context", "500", "--tokens", "2",
+                                 "--repeat", "2", "--json", "--threads", "1"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json json = Json::parse(outcome.out);
   const Json own = json["rows"][0], full = json["rows"][1];
@@ -80,7 +67,7 @@ TEST(Bench, SaysWhatItCannotMeasure) {
   const testing::TempDir dir;
   const std::string file = DemoFile(dir);
   const auto refused = [](std::vector<std::string> arguments, const std::string& says) {
-    const BenchOutcome outcome = Bench(std::move(arguments));
+    const Outcome outcome = Bench(std::move(arguments));
     EXPECT_EQ(outcome.code, 2);
     EXPECT_EQ(outcome.out, "");
     EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err;

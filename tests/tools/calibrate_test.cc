@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "engine/golden.h"
+#include "tests/support/command_line.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/support.h"
 #include "tools/commands.h"
@@ -327,14 +328,9 @@ TEST_F(Recalibrated, RefusesAFileWithoutAWholeControllerAndItsOwnInput) {
 }
 
 /// Runs a command; returns its exit code and what it printed.
-std::pair<int, std::string> RunTool(std::vector<std::string> arguments) {
-  std::vector<const char*> argv = {"lookback"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data());
-  std::string out = ::testing::internal::GetCapturedStdout();
-  return {code, out + ::testing::internal::GetCapturedStderr()};
+std::pair<int, std::string> RunTool(const std::vector<std::string>& arguments) {
+  const testing::Outcome outcome = testing::RunLookback(arguments);
+  return {outcome.code, outcome.out + outcome.err};
 }
 
 TEST_F(Recalibrated, TheCommandTracesAsATreeAndAsJson) {

@@ -1,3 +1,5 @@
+#include "tests/support/command_line.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,26 +19,15 @@
 namespace lookback::tools {
 namespace {
 
+using testing::Outcome;
 using testing::TempDir;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
 using ::testing::internal::GetCapturedStdout;
 
-struct Outcome {
-  int code;
-  std::string out;
-  std::string err;
-};
-
-Outcome Lookback(std::vector<std::string> arguments) {
-  std::vector<const char*> argv = {"lookback"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  CaptureStdout();
-  CaptureStderr();
-  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data());
-  std::string out = GetCapturedStdout();
-  return {code, std::move(out), GetCapturedStderr()};
+Outcome Lookback(const std::vector<std::string>& arguments) {
+  return testing::RunLookback(arguments);
 }
 
 int64_t Lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }

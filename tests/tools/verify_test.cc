@@ -6,9 +6,9 @@
 
 #include "engine/golden.h"
 #include "engine/json.h"
+#include "tests/support/command_line.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/support.h"
-#include "tools/commands.h"
 #include "tools/convert/convert.h"
 #include "tools/expected.h"
 
@@ -18,20 +18,11 @@ namespace {
 using testing::SafetensorsParts;
 using testing::TempDir;
 
-struct Outcome {
-  int code;
-  std::string out;
-  std::string err;
-};
+using testing::Outcome;
 
 Outcome Verify(std::vector<std::string> arguments) {
-  std::vector<const char*> argv = {"lookback", "verify"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data());
-  std::string out = ::testing::internal::GetCapturedStdout();
-  return {code, std::move(out), ::testing::internal::GetCapturedStderr()};
+  arguments.insert(arguments.begin(), "verify");
+  return testing::RunLookback(arguments);
 }
 
 /// The demo, converted once.
