@@ -96,4 +96,18 @@ void QuantizeRow(std::span<const float> values, Element type, std::span<std::byt
   }
 }
 
+void DeclareWeights(const std::string& name, std::span<const int64_t> shape, Element target,
+                    SafetensorsWriter& writer) {
+  std::vector<int64_t> stored(shape.begin(), shape.end());
+  if (!IsQuantized(target)) {
+    writer.Declare(name, target == Element::kF32 ? DType::kF32 : DType::kBF16, std::move(stored));
+    return;
+  }
+  LOOKBACK_CHECK(shape.size() == 2);
+  const int64_t groups = kernels::QuantGroups(shape[1]);
+  stored[1] = kernels::RowBytes(target, shape[1]);
+  writer.Declare(name, target == Element::kQ8 ? DType::kI8 : DType::kU8, std::move(stored));
+  writer.Declare(name + ".scale", DType::kF16, {shape[0], groups});
+}
+
 }  // namespace lookback

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
+#include "engine/safetensors.h"
 #include "kernels/kernels.h"
 
 namespace lookback {
@@ -17,5 +19,10 @@ uint16_t QuantizeGroup(std::span<const float> values, int low, int high, std::sp
 /// QuantGroups(k). An infinite scale is left for the caller to refuse.
 void QuantizeRow(std::span<const float> values, kernels::Element type, std::span<std::byte> row,
                  std::span<uint16_t> scales);
+
+/// Declares `name` of `shape` as it is stored in the form `target`: one tensor, or for a quantized
+/// matrix NAME and NAME.scale.
+void DeclareWeights(const std::string& name, std::span<const int64_t> shape,
+                    kernels::Element target, SafetensorsWriter& writer);
 
 }  // namespace lookback

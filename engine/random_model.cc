@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/quantize.h"
 #include "engine/safetensors.h"
 #include "engine/tensor.h"
 #include "engine/tensor_table.h"
@@ -33,26 +34,6 @@ class Random {
  private:
   uint64_t state_;
 };
-
-Element TypeOf(const TensorSpec& spec, Element matrices) {
-  if (spec.role == TensorSpec::kVector) return Element::kF32;
-  if (spec.role == TensorSpec::kSensitive && matrices == Element::kQ4) return Element::kQ8;
-  return matrices;
-}
-
-DType DTypeOf(Element type) {
-  switch (type) {
-    case Element::kF32:
-      return DType::kF32;
-    case Element::kBF16:
-      return DType::kBF16;
-    case Element::kQ8:
-      return DType::kI8;
-    case Element::kQ4:
-      return DType::kU8;
-  }
-  return DType::kF32;
-}
 
 /// Norms stay near 1, matrices keep the size of what they read; routing queries are larger.
 float ScaleOf(const TensorSpec& spec) {
@@ -116,24 +97,16 @@ Status WriteRandomModel(const std::string& path, const ModelConfig& config, Elem
   writer.SetMetadata("windows", config.windows.ToJson().dump());
   const std::vector<TensorSpec> tensors = ModelTensors(config);
   for (const TensorSpec& spec : tensors) {
-    const Element type = TypeOf(spec, matrices);
-    std::vector<int64_t> shape = spec.shape;
-    if (!kernels::IsQuantized(type)) {
-      writer.Declare(spec.name, DTypeOf(type), std::move(shape));
-      continue;
+    const Element type = StoredType(spec, matrices);
+    if (kernels::IsQuantized(type) && spec.shape.back() % kernels::kQuantGroup != 0) {
+      return Mismatch(StrCat("columns of ", spec.name), spec.shape.back(), "a multiple of 32");
     }
-    if (shape.back() % kernels::kQuantGroup != 0) {
-      return Mismatch(StrCat("columns of ", spec.name), shape.back(), "a multiple of 32");
-    }
-    shape.back() = kernels::RowBytes(type, spec.shape.back());
-    writer.Declare(spec.name, DTypeOf(type), shape);
-    shape.back() = kernels::QuantGroups(spec.shape.back());
-    writer.Declare(spec.name + ".scale", DType::kF16, std::move(shape));
+    DeclareWeights(spec.name, spec.shape, type, writer);
   }
   LOOKBACK_RETURN_IF_ERROR(writer.Begin());
   Random random(seed);
   for (const TensorSpec& spec : tensors) {
-    LOOKBACK_RETURN_IF_ERROR(AppendTensor(writer, spec, TypeOf(spec, matrices), random));
+    LOOKBACK_RETURN_IF_ERROR(AppendTensor(writer, spec, StoredType(spec, matrices), random));
   }
   return writer.Finish();
 }

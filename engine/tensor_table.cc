@@ -257,6 +257,13 @@ std::string_view NameInLayer(std::string_view name, std::string_view prefix, int
 
 }  // namespace
 
+kernels::Element StoredType(const TensorSpec& spec, kernels::Element matrices) {
+  using kernels::Element;
+  if (spec.role == TensorSpec::kVector) return Element::kF32;
+  if (spec.role == TensorSpec::kSensitive && matrices == Element::kQ4) return Element::kQ8;
+  return matrices;
+}
+
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   const FamilyTable& table = TableOf(config.family);
   std::vector<TensorSpec> out;

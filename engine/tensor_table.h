@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/config.h"
+#include "kernels/kernels.h"
 
 namespace lookback {
 
@@ -23,6 +24,10 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   Role role;
 };
+
+/// The type in which a file with matrices of `matrices` has the tensor: f32 for vectors, q8 for
+/// what is never q4.
+kernels::Element StoredType(const TensorSpec& spec, kernels::Element matrices);
 
 /// Every tensor that the forward pass of `config` reads, in file order (embedding, layers, head).
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);

@@ -13,6 +13,7 @@
 
 #include "engine/checkpoint.h"
 #include "engine/golden.h"
+#include "engine/quantize.h"
 #include "engine/tensor_table.h"
 #include "tools/convert/calibrate.h"
 #include "tools/convert/input_hash.h"
@@ -55,18 +56,17 @@ Status CheckFolder(std::string_view what, const std::string& path) {
 
 kernels::Element TargetType(const TensorSpec& spec, DType source, WeightType weights) {
   using kernels::Element;
-  if (spec.role == TensorSpec::kVector) return Element::kF32;
   switch (weights) {
     case WeightType::kKeep:
-      return source == DType::kBF16 ? Element::kBF16 : Element::kF32;
+      return StoredType(spec, source == DType::kBF16 ? Element::kBF16 : Element::kF32);
     case WeightType::kF32:
-      return Element::kF32;
+      return StoredType(spec, Element::kF32);
     case WeightType::kBF16:
-      return Element::kBF16;
+      return StoredType(spec, Element::kBF16);
     case WeightType::kQ8:
-      return Element::kQ8;
+      return StoredType(spec, Element::kQ8);
     case WeightType::kQ4:
-      return spec.role == TensorSpec::kSensitive ? Element::kQ8 : Element::kQ4;
+      return StoredType(spec, Element::kQ4);
   }
   return Element::kF32;
 }

@@ -13,11 +13,6 @@
 
 namespace lookback::tools {
 
-/// Declares `name` of `shape` as it is stored in the form `target`: one tensor, or for a quantized
-/// matrix NAME and NAME.scale.
-void DeclareWeights(const std::string& name, std::span<const int64_t> shape,
-                    kernels::Element target, SafetensorsWriter& writer);
-
 /// Appends `source` to what DeclareWeights declared, a few megabytes at a time: as it is, rounded
 /// to bf16 (nearest even), or quantized. A weight that is not finite, or not after rounding, is
 /// refused by name and index. `after_slice` gets the bytes written; its error ends the copy.
