@@ -20,7 +20,8 @@ namespace lookback {
 
 class ResidualProbe;
 
-/// exact: f32 activations and f32 KV. fast: what this machine does best; here that is bf16 KV.
+/// exact: f32 activations and f32 KV. fast: bf16 KV, and activations quantized to 8 bits where the
+/// weights are quantized.
 enum class ComputeMode : uint8_t { kExact, kFast };
 enum class KvType : uint8_t { kF32, kBF16 };
 std::string_view ComputeModeName(ComputeMode mode);

@@ -134,9 +134,11 @@ Executor::Executor(const LoadedModel& model, EngineOptions options, Weights weig
       options_(std::move(options)),
       weights_(std::move(weights)),
       threads_(std::make_unique<ThreadPool>(options_.threads)),
-      ops_(std::make_unique<Ops>(kernels, *threads_, MaxRoutingSources(config_))),
-      workspace_(std::make_unique<Workspace>(config_, options_.max_step_rows,
-                                             std::min(kLogitRows, options_.max_step_rows))),
+      workspace_(std::make_unique<Workspace>(
+          config_, options_.max_step_rows, std::min(kLogitRows, options_.max_step_rows),
+          options_.compute == ComputeMode::kFast && weights_.quantized)),
+      ops_(std::make_unique<Ops>(kernels, *threads_, MaxRoutingSources(config_),
+                                 workspace_->quantized)),
       model_(std::make_unique<Model>(config_, weights_, *ops_, *workspace_)),
       lists_(static_cast<size_t>(options_.max_step_rows)) {
   info_.kernels = kernels.name;

@@ -60,8 +60,8 @@ class Executor {
   EngineInfo info_;
   Weights weights_;
   std::unique_ptr<ThreadPool> threads_;
-  std::unique_ptr<Ops> ops_;
   std::unique_ptr<Workspace> workspace_;
+  std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::vector<const kernels::BlockList*> lists_;  ///< [items of a step]

@@ -16,10 +16,12 @@ int64_t ScratchStride(int64_t max_sources) { return (max_sources + 16) / 16 * 16
 
 }  // namespace
 
-Ops::Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources)
+Ops::Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources,
+         kernels::QuantizedRows quantized)
     : kernels_(kernels),
       threads_(threads),
       max_sources_(max_sources),
+      quantized_(quantized),
       scratch_(static_cast<size_t>(threads.threads() * ScratchStride(max_sources))),
       counts_(static_cast<size_t>(threads.threads())) {}
 
@@ -29,6 +31,23 @@ void Ops::MatMul(const float* x, int64_t rows, const Linear& w, float* y) {
 
 void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t out_begin,
                         int64_t out_end, float* y) {
+  if (quantized_.q != nullptr && IsQuantized(w.weight.type)) {
+    threads_.For(rows, GrainRows(w.in), [&](int64_t begin, int64_t end, int64_t) {
+      kernels_.quantize_rows({x, w.in, quantized_, w.in, begin, end});
+    });
+    threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
+      kernels_.integer_gemm({.x = quantized_,
+                             .w = w.weight,
+                             .bias = w.bias,
+                             .y = y,
+                             .y_stride = w.out,
+                             .rows = rows,
+                             .k = w.in,
+                             .out_begin = out_begin + begin,
+                             .out_end = out_begin + end});
+    });
+    return;
+  }
   threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
     kernels_.gemm({.x = x,
                    .x_stride = w.in,

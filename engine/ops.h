@@ -23,8 +23,10 @@ struct OpCounters {
 /// All row strides are the row widths; rows of x and y are contiguous.
 class Ops {
  public:
-  /// `max_sources`: most sources a DepthMix reads.
-  Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources);
+  /// `max_sources`: most sources a DepthMix reads. `quantized`: room for the input of any product
+  /// with quantized weights, which then is quantized as well; null: it stays f32.
+  Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources,
+      kernels::QuantizedRows quantized);
 
   /// y [rows][w.out] = x [rows][w.in] · wᵀ + bias
   void MatMul(const float* x, int64_t rows, const Linear& w, float* y);
@@ -79,6 +81,7 @@ class Ops {
   const kernels::KernelTable& kernels_;
   ThreadPool& threads_;
   int64_t max_sources_;
+  kernels::QuantizedRows quantized_;
   std::vector<float> scratch_;  ///< [threads][max_sources, padded]
   struct alignas(64) PaddedCount {
     kernels::AttentionCount count;

@@ -38,6 +38,7 @@ class Binder {
       CheckShape(scale_name, scale, {out, groups});
       CheckDType(scale_name, scale, DType::kF16);
       weight.scale = reinterpret_cast<const uint16_t*>(scale.data.data());
+      quantized_ = true;
     }
     weight.data = view.data.data();
     return linear;
@@ -112,6 +113,7 @@ class Binder {
     return site;
   }
 
+  bool quantized() const { return quantized_; }
   int64_t folded_bytes() const { return folded_bytes_; }
   int64_t bytes() const { return bytes_; }
   Status status() { return std::move(status_); }
@@ -159,6 +161,7 @@ class Binder {
   Status status_;
   int64_t bytes_ = 0;
   int64_t folded_bytes_ = 0;
+  bool quantized_ = false;
 };
 
 /// The sites of the sublayer `name` ("attn" or "mlp"), whose attention site has `inputs` queries.
@@ -269,6 +272,7 @@ Result<Weights> Weights::Load(const Checkpoint& checkpoint) {
       weights.step_bytes += matrix->bytes();
     }
   }
+  weights.quantized = binder.quantized();
   weights.file_bytes = binder.bytes();
   weights.folded_bytes = binder.folded_bytes();
   LOOKBACK_RETURN_IF_ERROR(binder.status());

@@ -1,16 +1,19 @@
 #include "engine/workspace.h"
 
+#include <algorithm>
+
 namespace lookback {
 
-Workspace::Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows)
+Workspace::Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows,
+                     bool quantizes)
     : max_rows(max_rows), max_logit_rows(max_logit_rows) {
   int64_t bytes = 0;
-  Carve(config, Arena(nullptr), &bytes);
+  Carve(config, quantizes, Arena(nullptr), &bytes);
   memory = Buffer(bytes);
-  Carve(config, Arena(memory.data()), &bytes);
+  Carve(config, quantizes, Arena(memory.data()), &bytes);
 }
 
-void Workspace::Carve(const ModelConfig& config, Arena arena, int64_t* used) {
+void Workspace::Carve(const ModelConfig& config, bool quantizes, Arena arena, int64_t* used) {
   const int64_t rows = max_rows;
   ids = arena.Take<int32_t>(rows);
   row_sequence = arena.Take<int32_t>(rows);
@@ -26,6 +29,15 @@ void Workspace::Carve(const ModelConfig& config, Arena arena, int64_t* used) {
   hidden = arena.Take<float>(rows * config.hidden_size);
   logit_rows = arena.Take<float>(max_logit_rows * config.hidden_size);
   logits = arena.Take<float>(max_logit_rows * config.vocab_size);
+  quantized = {};
+  if (quantizes) {
+    const int64_t widest =
+        std::max({config.hidden_size, config.heads * config.head_dim, config.ffn_size});
+    const int64_t groups = rows * kernels::QuantGroups(widest);
+    quantized.q = arena.Take<int8_t>(groups * kernels::kQuantGroup);
+    quantized.scale = arena.Take<float>(groups);
+    quantized.sum = arena.Take<int32_t>(groups);
+  }
   *used = arena.used();
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/config.h"
 #include "engine/tensor.h"
+#include "kernels/kernels.h"
 
 namespace lookback {
 
@@ -27,7 +28,8 @@ class Arena {
 
 /// Activation arrays, f32. R = max_rows, D = hidden_size. Contents live for one step.
 struct Workspace {
-  Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows);
+  /// `quantizes`: the input of a product may be quantized.
+  Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows, bool quantizes);
 
   int64_t max_rows;
   int64_t max_logit_rows;
@@ -48,10 +50,13 @@ struct Workspace {
   float* logit_rows;      ///< [max_logit_rows][D], gathered rows of hidden
   float* logits;          ///< [max_logit_rows][vocab_size]
 
+  /// [R] rows, those of any product's input; null where nothing quantizes.
+  kernels::QuantizedRows quantized;
+
   int64_t bytes() const { return memory.bytes(); }
 
  private:
-  void Carve(const ModelConfig& config, Arena arena, int64_t* used);
+  void Carve(const ModelConfig& config, bool quantizes, Arena arena, int64_t* used);
 };
 
 }  // namespace lookback

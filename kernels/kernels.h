@@ -62,6 +62,42 @@ struct GemmArgs {
   int64_t out_end;
 };
 
+/// Rows of activations as integers of 8 bits in groups of kQuantGroup, a short last group with
+/// zeros behind it: x = q · scale, |q| <= 127.
+struct QuantizedRows {
+  int8_t* q = nullptr;     ///< [rows][QuantGroups(k) · kQuantGroup]
+  float* scale = nullptr;  ///< [rows][QuantGroups(k)]
+  int32_t* sum = nullptr;  ///< [rows][QuantGroups(k)]: of the group's q
+};
+
+/// Groups whose largest |x| is below this count as zeros: 127 over it would not be finite.
+inline constexpr float kLeastQuantized = 1e-30F;
+
+/// scale = largest |x| of the group / 127, q = x · (127 / largest |x|) to the nearest, ties to
+/// even. A group that is not finite has the scale NaN and zeros. The same bits in every set.
+struct QuantizeRowsArgs {
+  const float* x;    ///< [rows][x_stride], the first k of a row are used
+  int64_t x_stride;  ///< floats
+  QuantizedRows out;
+  int64_t k;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// y[r][o] = bias[o] + sum over the groups g of (sum_i x.q · w.q) · (x.scale[g] · w.scale[g]), the
+/// inner sum exact, for all rows and o in [out_begin, out_end). w is kQ8 or kQ4.
+struct IntegerGemmArgs {
+  QuantizedRows x;    ///< of k columns
+  WeightView w;       ///< [out][k]
+  const float* bias;  ///< [out], or null
+  float* y;           ///< [rows][y_stride]
+  int64_t y_stride;   ///< floats
+  int64_t rows;
+  int64_t k;
+  int64_t out_begin;
+  int64_t out_end;
+};
+
 /// out[r] = table[ids[r]], widened; with a table of positions, + positions[position[r]].
 struct EmbedArgs {
   WeightView table;         ///< [vocab][width]
@@ -286,6 +322,8 @@ struct DepthMixArgs {
 struct KernelTable {
   const char* name;
   void (*gemm)(const GemmArgs&);
+  void (*quantize_rows)(const QuantizeRowsArgs&);
+  void (*integer_gemm)(const IntegerGemmArgs&);
   void (*embed)(const EmbedArgs&);
   void (*rms_norm)(const RmsNormArgs&);
   void (*layer_norm)(const LayerNormArgs&);

@@ -31,8 +31,10 @@ CLI::Option* AddCount(CLI::App& app, const std::string& flag, int64_t& value, in
 void AddEngineFlags(CLI::App& app, EngineOptions& engine, std::string& kv) {
   static const std::map<std::string, ComputeMode> kCompute = {{"exact", ComputeMode::kExact},
                                                               {"fast", ComputeMode::kFast}};
-  app.add_option("--compute", engine.compute,
-                 "exact: f32 activations and KV; fast (default): what this machine does best")
+  app.add_option(
+         "--compute", engine.compute,
+         "exact: f32 activations and KV; fast (default): bf16 KV, and int8 activations for q8 "
+         "and q4 weights")
       ->envname("LOOKBACK_COMPUTE")
       ->transform(CLI::CheckedTransformer(kCompute));
   Add(app, "--kv", kv, "type of keys and values; default: f32 for exact, bf16 for fast")

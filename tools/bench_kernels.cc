@@ -30,14 +30,17 @@ struct MachineFlags {
 
 struct ProductRow {
   const char* type;
+  bool integer;  ///< of quantized activations
   int64_t rows;
   double bytes_per_s;
   double flop_per_s;
 };
 
-/// One product of `rows` rows with a matrix of `type`, all threads, median of kRuns.
+/// One product of `rows` rows with a matrix of `type`, all threads, median of kRuns. `integer`: the
+/// rows are quantized, which is not timed.
 ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
-                       kernels::Element type, const char* name, int64_t rows, int64_t k) {
+                       kernels::Element type, const char* name, bool integer, int64_t rows,
+                       int64_t k) {
   const int64_t row_bytes = kernels::RowBytes(type, k);
   const int64_t outputs =
       std::max<int64_t>(64, (rows <= kFewRows ? kStreamedBytes : kReusedBytes) / row_bytes);
@@ -48,27 +51,29 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
       0x1C00);
   const std::vector<float> x(static_cast<size_t>(rows * k), 0.5F);
   std::vector<float> y(static_cast<size_t>(rows * outputs));
+  const int64_t groups = rows * kernels::QuantGroups(k);
+  std::vector<int8_t> q(static_cast<size_t>(groups * kernels::kQuantGroup));
+  std::vector<float> scale(static_cast<size_t>(groups));
+  std::vector<int32_t> sum(static_cast<size_t>(groups));
+  const kernels::QuantizedRows quantized{q.data(), scale.data(), sum.data()};
+  table.quantize_rows({x.data(), k, quantized, k, 0, rows});
+  const kernels::WeightView w{weights.data(), type, scales.data()};
   std::vector<double> seconds;
   for (int run = 0; run < kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
     threads.For(outputs, 64, [&](int64_t begin, int64_t end, int64_t) {
-      table.gemm({.x = x.data(),
-                  .x_stride = k,
-                  .w = {weights.data(), type, scales.data()},
-                  .bias = nullptr,
-                  .y = y.data(),
-                  .y_stride = outputs,
-                  .rows = rows,
-                  .k = k,
-                  .out_begin = begin,
-                  .out_end = end});
+      if (integer) {
+        table.integer_gemm({quantized, w, nullptr, y.data(), outputs, rows, k, begin, end});
+      } else {
+        table.gemm({x.data(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
+      }
     });
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
   const double median = seconds[kRuns / 2];
-  return {name, rows,
+  return {name, integer, rows,
           static_cast<double>(weights.size() + scales.size() * sizeof(uint16_t)) / median,
           2.0 * static_cast<double>(rows * outputs * k) / median};
 }
@@ -79,11 +84,17 @@ Status BenchKernels(const MachineFlags& flags) {
   const double before = MeasureStreamBandwidth(threads.threads(), kStreamBytes);
   std::vector<ProductRow> rows;
   using kernels::Element;
-  for (const auto& [type, name] :
-       {std::pair{Element::kF32, "f32"}, std::pair{Element::kBF16, "bf16"},
-        std::pair{Element::kQ8, "q8"}, std::pair{Element::kQ4, "q4"}}) {
+  struct Pair {
+    Element type;
+    const char* name;
+    bool integer;
+  };
+  for (const Pair& pair : {Pair{Element::kF32, "f32", false}, Pair{Element::kBF16, "bf16", false},
+                           Pair{Element::kQ8, "q8", false}, Pair{Element::kQ8, "q8", true},
+                           Pair{Element::kQ4, "q4", false}, Pair{Element::kQ4, "q4", true}}) {
     for (const int64_t count : {1, 4, 16, 64, 256}) {
-      rows.push_back(TimeProduct(*table, threads, type, name, count, flags.k));
+      rows.push_back(
+          TimeProduct(*table, threads, pair.type, pair.name, pair.integer, count, flags.k));
     }
   }
   const double after = MeasureStreamBandwidth(threads.threads(), kStreamBytes);
@@ -92,6 +103,7 @@ Status BenchKernels(const MachineFlags& flags) {
     Json products = Json::array();
     for (const ProductRow& row : rows) {
       products.push_back({{"weights", row.type},
+                          {"activations", row.integer ? "int8" : "f32"},
                           {"rows", row.rows},
                           {"bytes_per_s", row.bytes_per_s},
                           {"flop_per_s", row.flop_per_s}});
@@ -109,11 +121,11 @@ Status BenchKernels(const MachineFlags& flags) {
   std::printf("kernels %s, %lld threads, k %lld; stream probe %.2f GB/s before, %.2f after\n",
               table->name, static_cast<long long>(threads.threads()),
               static_cast<long long>(flags.k), before / 1e9, after / 1e9);
-  std::printf("  weights  rows   weights GB/s  of the probe    GFLOP/s\n");
+  std::printf("  weights  activations  rows   weights GB/s  of the probe    GFLOP/s\n");
   for (const ProductRow& row : rows) {
-    std::printf("  %-7s  %4lld  %13.2f  %10.1f %%  %9.1f\n", row.type,
-                static_cast<long long>(row.rows), row.bytes_per_s / 1e9,
-                100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9);
+    std::printf("  %-7s  %-11s  %4lld  %13.2f  %10.1f %%  %9.1f\n", row.type,
+                row.integer ? "int8" : "f32", static_cast<long long>(row.rows),
+                row.bytes_per_s / 1e9, 100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9);
   }
   return {};
 }

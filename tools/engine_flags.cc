@@ -6,7 +6,10 @@ namespace lookback::tools {
 
 void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
   EngineOptions& options = flags.options;
-  command.add_option("--compute", flags.compute, "exact: f32 activations and KV; fast: bf16 KV")
+  command
+      .add_option(
+          "--compute", flags.compute,
+          "exact: f32 activations and KV; fast: bf16 KV, and int8 activations for q8 and q4")
       ->check(CLI::IsMember({"exact", "fast"}))
       ->capture_default_str();
   command.add_option("--kv", flags.kv, "Type of cached keys and values (default: by --compute)")

@@ -8,11 +8,12 @@
 namespace lookback {
 namespace {
 
-TEST(Engine, ADecodeStepAllocatesNothing) {
-  ModelConfig config = testing::TinyConfig();
+void ExpectADecodeStepAllocatesNothing(kernels::Element weights, ComputeMode compute) {
+  ModelConfig config = testing::QuantizableConfig();
   config.windows = WindowTable::Uniform(config.layers, config.heads, 40, 3, "test").value();
-  const auto model = testing::RandomModel(config, 5);
+  const auto model = testing::RandomModel(config, 5, weights);
   EngineOptions options;
+  options.compute = compute;
   options.threads = 2;
   const auto engine = Engine::Create(model, options).value();
   std::vector<std::shared_ptr<RequestStream>> streams;
@@ -41,6 +42,14 @@ TEST(Engine, ADecodeStepAllocatesNothing) {
   const int64_t after = testing::Allocations();
   EXPECT_EQ(after - before, 0) << "allocations in about 240 steps";
   EXPECT_GT(before, 0);
+}
+
+TEST(Engine, ADecodeStepAllocatesNothing) {
+  ExpectADecodeStepAllocatesNothing(kernels::Element::kF32, ComputeMode::kExact);
+}
+
+TEST(Engine, ADecodeStepWithQuantizedActivationsAllocatesNothing) {
+  ExpectADecodeStepAllocatesNothing(kernels::Element::kQ4, ComputeMode::kFast);
 }
 
 }  // namespace

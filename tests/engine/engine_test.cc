@@ -19,8 +19,9 @@ using testing::RandomModel;
 using testing::TinyConfig;
 using namespace std::chrono_literals;
 
-std::shared_ptr<const LoadedModel> MixedWindowModel() {
-  ModelConfig config = TinyConfig();
+std::shared_ptr<const LoadedModel> MixedWindowModel(
+    kernels::Element matrices = kernels::Element::kF32) {
+  ModelConfig config = testing::QuantizableConfig();
   Json rows = Json::array();
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     rows.push_back({1, 33, 7, 64 + layer, nullptr, 31});
@@ -28,7 +29,7 @@ std::shared_ptr<const LoadedModel> MixedWindowModel() {
   config.windows =
       WindowTable::FromJson({{"windows", rows}, {"sinks", 3}}, config.layers, config.heads, "test")
           .value();
-  return RandomModel(config, 5);
+  return RandomModel(config, 5, matrices);
 }
 
 EngineOptions SmallOptions() {
@@ -90,8 +91,8 @@ Answer Collect(RequestStream& stream) {
   return answer;
 }
 
-Answer RunAlone(const std::shared_ptr<const LoadedModel>& model, GenerateRequest request) {
-  EngineOptions options = SmallOptions();
+Answer RunAlone(const std::shared_ptr<const LoadedModel>& model, GenerateRequest request,
+                EngineOptions options = SmallOptions()) {
   options.limits.max_requests = 8;
   options.threads = 1;
   options.max_chunk = 17;
@@ -136,19 +137,19 @@ GenerateRequest RandomRequest(std::mt19937& random, int64_t vocab) {
   return request;
 }
 
-TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
-  const auto model = MixedWindowModel();
-  const auto engine = MakeEngine(model);
-  constexpr size_t kStreams = 64;
+/// So many streams at once, submitted and cancelled at random: each is what it is alone.
+void ExpectStreamsEqualTheirIsolatedRuns(const std::shared_ptr<const LoadedModel>& model,
+                                         const EngineOptions& options, size_t streams) {
+  const auto engine = MakeEngine(model, options);
   std::mt19937 random(17);
   std::vector<GenerateRequest> requests;
-  for (size_t i = 0; i < kStreams; ++i) {
+  for (size_t i = 0; i < streams; ++i) {
     requests.push_back(RandomRequest(random, model->config().vocab_size));
     requests.back().request_id = StrCat("r", i);
   }
-  std::vector<Answer> answers(kStreams);
+  std::vector<Answer> answers(streams);
   std::vector<std::thread> clients;
-  for (size_t i = 0; i < kStreams; ++i) {
+  for (size_t i = 0; i < streams; ++i) {
     const auto delay = static_cast<unsigned>(random() % 50);
     const bool cancel = random() % 4 == 0;
     clients.emplace_back([&, i, delay, cancel] {
@@ -164,9 +165,9 @@ TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
   for (std::thread& client : clients) client.join();
   ExpectNothingHeld(*engine);
   size_t finished = 0;
-  for (size_t i = 0; i < kStreams; ++i) {
+  for (size_t i = 0; i < streams; ++i) {
     ASSERT_EQ(answers[i].finishes.size(), 1U);
-    Answer alone = RunAlone(model, requests[i]);
+    Answer alone = RunAlone(model, requests[i], options);
     if (answers[i].finishes[0].reason == FinishReason::kCancelled) {
       // What came before the cancel is a prefix of the isolated run.
       if (answers[i].tokens.empty()) continue;
@@ -181,7 +182,29 @@ TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
       EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << "request " << i << ", token " << t;
     }
   }
-  EXPECT_GT(finished, kStreams / 2);
+  EXPECT_GT(finished, streams / 2);
+}
+
+TEST(Engine, SixtyFourConcurrentStreamsEqualTheirIsolatedRuns) {
+  ExpectStreamsEqualTheirIsolatedRuns(MixedWindowModel(), SmallOptions(), 64);
+}
+
+TEST(Engine, WithWeightsOfEveryTypeStreamsEqualTheirIsolatedRuns) {
+  using kernels::Element;
+  for (const Element type : {Element::kF32, Element::kBF16, Element::kQ8, Element::kQ4}) {
+    const auto model = MixedWindowModel(type);
+    for (const ComputeMode compute : {ComputeMode::kExact, ComputeMode::kFast}) {
+      for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
+        EngineOptions options = SmallOptions();
+        options.compute = compute;
+        options.kernels = (*set)->name;
+        SCOPED_TRACE(StrCat("weights ", static_cast<int>(type), ", ", ComputeModeName(compute),
+                            ", ", options.kernels));
+        ExpectStreamsEqualTheirIsolatedRuns(model, options,
+                                            static_cast<size_t>(testing::Trials(20)));
+      }
+    }
+  }
 }
 
 TEST(Engine, AChoiceDoesNotDependOnHowManyThereAre) {

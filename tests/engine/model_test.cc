@@ -31,6 +31,7 @@ class Runner {
     kernels::Element kv = kernels::Element::kF32;
     bool keep_everything = false;   ///< the cache evicts nothing
     bool masked_attention = false;  ///< and attention asks of every key whether it is seen
+    bool quantizes = false;         ///< the input of products with quantized weights
     const char* kernels = "";       ///< best of this machine
   };
 
@@ -41,8 +42,8 @@ class Runner {
     if (options.masked_attention) kernels_.attention = kernels_.masked_attention;
     weights_ = Weights::Load(*model.checkpoint).value();
     threads_.emplace(options.threads);
-    ops_.emplace(kernels_, *threads_, MaxRoutingSources(config_));
-    workspace_.emplace(config_, options.chunk, options.chunk);
+    workspace_.emplace(config_, options.chunk, options.chunk, options.quantizes);
+    ops_.emplace(kernels_, *threads_, MaxRoutingSources(config_), workspace_->quantized);
     model_.emplace(config_, weights_, *ops_, *workspace_);
     KvLayout layout =
         KvLayout::For(config_, options.block_tokens, options.kv, options.keep_everything);
@@ -87,8 +88,8 @@ class Runner {
   kernels::KernelTable kernels_;
   Weights weights_;
   std::optional<ThreadPool> threads_;
-  std::optional<Ops> ops_;
   std::optional<Workspace> workspace_;
+  std::optional<Ops> ops_;
   std::optional<Model> model_;
   std::optional<KvCache> cache_;
 };
@@ -174,6 +175,36 @@ TEST(Model, InEveryModeWithEveryGateChunksAndThreadsChangeNoBit) {
         Runner runner(*model, {.threads = chunk == 7 ? 2 : 1, .chunk = chunk});
         EXPECT_EQ(FirstDifference(runner.Run(ids), expected, config.vocab_size), -1)
             << ResidualModeName(mode) << " " << GateName(gate) << ", chunk " << chunk;
+      }
+    }
+  }
+}
+
+TEST(Model, WithWeightsOfEveryTypeChunksAndThreadsChangeNoBit) {
+  using kernels::Element;
+  ModelConfig config = testing::QuantizableConfig();
+  config.windows = Table(config, {1, 40, 33, 7, kFullWindow, 31}, 2);
+  const std::vector<int32_t> ids = RandomIds(90, config.vocab_size, 13);
+  for (const Element type : {Element::kF32, Element::kBF16, Element::kQ8, Element::kQ4}) {
+    const auto model = RandomModel(config, 11, type);
+    for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
+      std::vector<float> exact;
+      for (const bool quantizes : {false, true}) {
+        const char* name = (*set)->name;
+        const auto expected =
+            Runner(*model, {.chunk = 90, .quantizes = quantizes, .kernels = name}).Run(ids);
+        for (const int64_t chunk : {1, 7}) {
+          Runner runner(*model, {.threads = chunk == 7 ? 2 : 1,
+                                 .chunk = chunk,
+                                 .quantizes = quantizes,
+                                 .kernels = name});
+          EXPECT_EQ(FirstDifference(runner.Run(ids), expected, config.vocab_size), -1)
+              << name << ", type " << static_cast<int>(type) << ", quantizes " << quantizes
+              << ", chunk " << chunk;
+        }
+        // Inputs of f32 and bf16 weights stay as they are.
+        if (!quantizes) exact = expected;
+        EXPECT_EQ(exact == expected, !quantizes || !kernels::IsQuantized(type));
       }
     }
   }

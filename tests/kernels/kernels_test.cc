@@ -1,58 +1,9 @@
 // Every set of kernels against plain f64 loops: odd sizes, NaN-prefilled outputs, any split.
-#include "kernels/kernels.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <limits>
-#include <random>
-#include <string>
-#include <vector>
+#include "tests/kernels/per_set.h"
 
 namespace lookback::kernels {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-// Relative rounding of one f32 operation.
-constexpr double kUnit = 0x1p-24;
-
-std::vector<float> Random(int64_t count, uint32_t seed, float scale = 1.0F) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0F, scale);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-uint16_t ToBF16(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
-float FromBF16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-/// !(error <= tolerance), so that NaN fails.
-#define EXPECT_WITHIN(actual, expected, tolerance)                               \
-  EXPECT_TRUE(std::abs(static_cast<double>(actual) - (expected)) <= (tolerance)) \
-      << "got " << (actual) << ", expected " << (expected) << " within " << (tolerance)
-
-/// Every test runs with every set that this machine can run.
-class PerSet : public ::testing::TestWithParam<const KernelTable*> {
- protected:
-  static const KernelTable& set() { return *GetParam(); }
-};
-
-std::vector<const KernelTable*> AllSets() {
-  std::vector<const KernelTable*> sets;
-  for (const KernelTable* const* set = UsableKernels(); *set != nullptr; ++set) {
-    sets.push_back(*set);
-  }
-  return sets;
-}
-
-#define FOR_EVERY_SET(suite)                                            \
-  class suite : public PerSet {};                                       \
-  INSTANTIATE_TEST_SUITE_P(Sets, suite, ::testing::ValuesIn(AllSets()), \
-                           [](const auto& set) { return std::string(set.param->name); })
-FOR_EVERY_SET(Gemm);
 FOR_EVERY_SET(RmsNorm);
 FOR_EVERY_SET(Rope);
 FOR_EVERY_SET(Swiglu);
@@ -63,107 +14,6 @@ FOR_EVERY_SET(Combine);
 FOR_EVERY_SET(Gate);
 FOR_EVERY_SET(Embed);
 FOR_EVERY_SET(Attention);
-
-/// A random matrix of any type, and what its elements are worth.
-struct Weights {
-  Weights(Element type, int64_t rows, int64_t k, uint32_t seed) : type(type) {
-    values = Random(rows * k, seed);
-    if (type == Element::kBF16) {
-      for (float& value : values) {
-        narrow.push_back(ToBF16(value));
-        value = FromBF16(narrow.back());
-      }
-    }
-    if (!IsQuantized(type)) return;
-    std::mt19937 random(seed);
-    bytes.resize(static_cast<size_t>(rows * RowBytes(type, k)));
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t group = 0; group < QuantGroups(k); ++group) {
-        // f16 of 2^-e · (1 + m/1024), and one subnormal: 3 · 2^-24.
-        const int e = static_cast<int>(random() % 8), m = static_cast<int>(random() % 1024);
-        const bool tiny = group == 1;
-        scales.push_back(static_cast<uint16_t>(tiny ? 3 : ((15 - e) << 10) | m));
-        const float scale = tiny ? 0x3p-24F : std::ldexp(1.0F + static_cast<float>(m) / 1024, -e);
-        for (int64_t i = group * kQuantGroup; i < std::min(k, (group + 1) * kQuantGroup); ++i) {
-          values[static_cast<size_t>(r * k + i)] = static_cast<float>(Integer(r, k, i)) * scale;
-        }
-      }
-    }
-  }
-
-  int Integer(int64_t row, int64_t k, int64_t i) const {
-    if (type == Element::kQ8) {
-      return static_cast<int8_t>(bytes[static_cast<size_t>(row * k + i)]);
-    }
-    const int64_t group = row * QuantGroups(k) + i / kQuantGroup, in_group = i % kQuantGroup;
-    const uint8_t byte = bytes[static_cast<size_t>(group * kQ4GroupBytes + in_group % 16)];
-    return (in_group < 16 ? byte & 0xF : byte >> 4) - 8;
-  }
-
-  WeightView view() const {
-    if (type == Element::kF32) return {values.data(), type};
-    if (type == Element::kBF16) return {narrow.data(), type};
-    return {bytes.data(), type, scales.data()};
-  }
-
-  Element type;
-  std::vector<float> values;  ///< [rows][k]
-  std::vector<uint16_t> narrow;
-  std::vector<uint8_t> bytes;
-  std::vector<uint16_t> scales;
-};
-
-constexpr Element kWeightTypes[] = {Element::kF32, Element::kBF16, Element::kQ8, Element::kQ4};
-
-TEST_P(Gemm, MatchesF64ForOddSizesAndEveryType) {
-  for (const Element type : kWeightTypes) {
-    for (const int64_t k : {1, 7, 8, 15, 16, 17, 33, 64, 75, 192}) {
-      for (const int64_t rows : {1, 2, 3, 5, 8}) {
-        const int64_t out = 13;
-        const auto x = Random(rows * (k + 3), 1);
-        const Weights w(type, out, k, 2);
-        const auto bias = Random(out, 3);
-        std::vector<float> y(static_cast<size_t>(rows * out), kNan);
-        set().gemm({x.data(), k + 3, w.view(), bias.data(), y.data(), out, rows, k, 0, out});
-        for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t o = 0; o < out; ++o) {
-            double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
-            for (int64_t i = 0; i < k; ++i) {
-              const double term = static_cast<double>(x[static_cast<size_t>(r * (k + 3) + i)]) *
-                                  w.values[static_cast<size_t>(o * k + i)];
-              sum += term;
-              size += std::abs(term);
-            }
-            // A sum of n products: at most n + 1 roundings of partial sums no larger than `size`,
-            // and one of each group's product with its scale.
-            EXPECT_WITHIN(y[static_cast<size_t>(r * out + o)], sum,
-                          static_cast<double>(k + 3) * kUnit * size);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
-  for (const Element type : kWeightTypes) {
-    for (const int64_t rows : {5, 300}) {  // more than one block of rows
-      const int64_t k = rows == 5 ? 37 : 1024, out = 11;
-      const auto x = Random(rows * k, 1);
-      const Weights w(type, out, k, 2);
-      std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
-      set().gemm({x.data(), k, w.view(), nullptr, whole.data(), out, rows, k, 0, out});
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t o = 0; o < out; ++o) {
-          set().gemm({x.data() + r * k, k, w.view(), nullptr, split.data() + r * out, out, 1, k, o,
-                      o + 1});
-        }
-      }
-      EXPECT_EQ(whole, split);
-    }
-  }
-}
 
 TEST_P(RmsNorm, MatchesF64AndMayWorkInPlace) {
   for (const int64_t width : {1, 16, 19, 192}) {

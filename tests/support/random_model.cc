@@ -38,6 +38,14 @@ ModelConfig TinyConfig(ResidualMode mode) {
   return config;
 }
 
+ModelConfig QuantizableConfig(ResidualMode mode) {
+  ModelConfig config = TinyConfig(mode);
+  config.hidden_size = 64;
+  config.ffn_size = 96;
+  if (config.routing_heads == 3) config.routing_heads = 4;
+  return config;
+}
+
 std::shared_ptr<const LoadedModel> RandomModel(const ModelConfig& config, uint32_t seed,
                                                kernels::Element matrices) {
   // The file is mapped: it may go once it is open.

@@ -49,6 +49,23 @@ TEST(Verify, AgreesOnTheFileAsItWasWritten) {
   EXPECT_GT(document["checks"][0]["worst_error"].get<double>(), 0.0) << "a bf16 cache rounds";
 }
 
+TEST(Verify, AllowsQuantizedActivationsMoreThanABf16Cache) {
+  const TempDir dir;
+  ConvertOptions options;
+  options.source = testing::DemoDir();
+  options.out = dir / "q4.safetensors";
+  options.weights = WeightType::kQ4;
+  ASSERT_TRUE(Convert(options).ok());
+  const Outcome fast = Verify({options.out, "--json", "--compute", "fast"});
+  EXPECT_EQ(fast.code, 0) << fast.out;
+  const Json check = Json::parse(fast.out)["checks"][0];
+  // Exact arithmetic of the same file: 1e-4 of the same range.
+  const Json exact = Json::parse(Verify({options.out, "--json"}).out)["checks"][0];
+  EXPECT_NEAR(check["limit"].get<double>(), 1e3 * exact["limit"].get<double>(), 1e-9);
+  EXPECT_GT(check["worst_error"].get<double>(), 10 * exact["limit"].get<double>())
+      << "activations are not quantized";
+}
+
 TEST(Verify, AWeightThatChangedIsAMismatchWithExitCode1) {
   const TempDir dir;
   SafetensorsParts parts = SafetensorsParts::Read(DemoFile());

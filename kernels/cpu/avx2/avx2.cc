@@ -8,6 +8,8 @@ const KernelTable* Avx2Kernels() {
     KernelTable set = ReferenceKernels();
     set.name = "avx2";
     set.gemm = avx2::Gemm;
+    set.quantize_rows = avx2::QuantizeRows;
+    set.integer_gemm = avx2::IntegerGemm;
     set.rms_norm = avx2::RmsNorm;
     set.inverse_rms = avx2::InverseRms;
     set.swiglu = avx2::Swiglu;

@@ -6,6 +6,8 @@
 namespace lookback::kernels::avx2 {
 
 void Gemm(const GemmArgs& args);
+void QuantizeRows(const QuantizeRowsArgs& args);
+void IntegerGemm(const IntegerGemmArgs& args);
 void RmsNorm(const RmsNormArgs& args);
 void InverseRms(const InverseRmsArgs& args);
 void Swiglu(const SwigluArgs& args);

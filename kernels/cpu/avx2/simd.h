@@ -36,6 +36,24 @@ static inline void StoreTail(float* to, int64_t count, __m256 values) {
   _mm256_maskstore_ps(to, LaneMask(count), values);
 }
 
+namespace {
+
+/// body(i) for i = 0 … N − 1, as constants: an array of sums that a loop goes over may be kept in
+/// memory.
+template <int64_t I>
+struct Constant {
+  constexpr operator int64_t() const { return I; }
+};
+template <int64_t N, typename Body>
+__attribute__((always_inline)) inline void Unrolled(const Body& body) {
+  if constexpr (N > 0) {
+    Unrolled<N - 1>(body);
+    body(Constant<N - 1>{});
+  }
+}
+
+}  // namespace
+
 /// ((0+4) + (2+6)) + ((1+5) + (3+7))
 static inline float SumLanes(__m256 x) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

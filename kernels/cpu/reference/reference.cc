@@ -6,6 +6,8 @@ const KernelTable& ReferenceKernels() {
   static constexpr KernelTable kTable = {
       .name = "reference",
       .gemm = reference::Gemm,
+      .quantize_rows = reference::QuantizeRows,
+      .integer_gemm = reference::IntegerGemm,
       .embed = reference::Embed,
       .rms_norm = reference::RmsNorm,
       .layer_norm = reference::LayerNorm,

@@ -6,6 +6,8 @@
 namespace lookback::kernels::reference {
 
 void Gemm(const GemmArgs& args);
+void QuantizeRows(const QuantizeRowsArgs& args);
+void IntegerGemm(const IntegerGemmArgs& args);
 void Embed(const EmbedArgs& args);
 void RmsNorm(const RmsNormArgs& args);
 void LayerNorm(const LayerNormArgs& args);

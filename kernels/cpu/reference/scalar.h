@@ -32,22 +32,33 @@ inline float WidenF16(uint16_t bits) {
   return std::bit_cast<float>(sign | widened | (mantissa << 13));
 }
 
-/// Values of group `group` of a quantized row of `n`, to out[32]; zeros behind a short group.
-inline void Dequantize(const WeightView& w, int64_t row, int64_t n, int64_t group, float* out) {
+/// A group of a quantized row: value i is q[i] · scale; zeros behind a short one.
+struct Group {
+  int32_t q[kQuantGroup];
+  float scale;
+};
+
+/// Group `group` of a row of `n`.
+inline Group LoadGroup(const WeightView& w, int64_t row, int64_t n, int64_t group) {
   const int64_t groups = QuantGroups(n), begin = group * kQuantGroup;
   const int64_t count = n - begin < kQuantGroup ? n - begin : kQuantGroup;
-  const float scale = WidenF16(w.scale[row * groups + group]);
-  for (int64_t i = 0; i < kQuantGroup; ++i) out[i] = 0.0F;
+  Group out{{}, WidenF16(w.scale[row * groups + group])};
   if (w.type == Element::kQ8) {
     const int8_t* q = static_cast<const int8_t*>(w.data) + row * n + begin;
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(q[i]) * scale;
+    for (int64_t i = 0; i < count; ++i) out.q[i] = q[i];
   } else {
     const uint8_t* q = static_cast<const uint8_t*>(w.data) + (row * groups + group) * kQ4GroupBytes;
     for (int64_t i = 0; i < count; ++i) {
-      const int nibble = i < kQ4GroupBytes ? q[i] & 0xF : q[i - kQ4GroupBytes] >> 4;
-      out[i] = static_cast<float>(nibble - 8) * scale;
+      out.q[i] = (i < kQ4GroupBytes ? q[i] & 0xF : q[i - kQ4GroupBytes] >> 4) - 8;
     }
   }
+  return out;
+}
+
+/// Its values, to out[32].
+inline void Dequantize(const WeightView& w, int64_t row, int64_t n, int64_t group, float* out) {
+  const Group values = LoadGroup(w, row, n, group);
+  for (int64_t i = 0; i < kQuantGroup; ++i) out[i] = static_cast<float>(values.q[i]) * values.scale;
 }
 
 /// Every reduction keeps this many partial sums: element i goes to sum i mod kLanes, whatever the

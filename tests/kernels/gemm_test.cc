@@ -1,0 +1,209 @@
+// Products of every type of weights, of f32 and of quantized activations, against f64.
+#include "tests/kernels/per_set.h"
+
+namespace lookback::kernels {
+namespace {
+
+FOR_EVERY_SET(Gemm);
+FOR_EVERY_SET(IntegerGemm);
+
+TEST_P(Gemm, MatchesF64ForOddSizesAndEveryType) {
+  for (const Element type : kWeightTypes) {
+    for (const int64_t k : {1, 7, 8, 15, 16, 17, 33, 64, 75, 192}) {
+      for (const int64_t rows : {1, 2, 3, 5, 8}) {
+        const int64_t out = 13;
+        const auto x = Random(rows * (k + 3), 1);
+        const Weights w(type, out, k, 2);
+        const auto bias = Random(out, 3);
+        std::vector<float> y(static_cast<size_t>(rows * out), kNan);
+        set().gemm({x.data(), k + 3, w.view(), bias.data(), y.data(), out, rows, k, 0, out});
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t o = 0; o < out; ++o) {
+            double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
+            for (int64_t i = 0; i < k; ++i) {
+              const double term = static_cast<double>(x[static_cast<size_t>(r * (k + 3) + i)]) *
+                                  w.values[static_cast<size_t>(o * k + i)];
+              sum += term;
+              size += std::abs(term);
+            }
+            // A sum of n products: at most n + 1 roundings of partial sums no larger than `size`,
+            // and one of each group's product with its scale.
+            EXPECT_WITHIN(y[static_cast<size_t>(r * out + o)], sum,
+                          static_cast<double>(k + 3) * kUnit * size);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
+  for (const Element type : kWeightTypes) {
+    for (const int64_t rows : {5, 300}) {  // more than one block of rows
+      const int64_t k = rows == 5 ? 37 : 1024, out = 11;
+      const auto x = Random(rows * k, 1);
+      const Weights w(type, out, k, 2);
+      std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
+      set().gemm({x.data(), k, w.view(), nullptr, whole.data(), out, rows, k, 0, out});
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t o = 0; o < out; ++o) {
+          set().gemm({x.data() + r * k, k, w.view(), nullptr, split.data() + r * out, out, 1, k, o,
+                      o + 1});
+        }
+      }
+      EXPECT_EQ(whole, split);
+    }
+  }
+}
+
+/// Rows as integers, in arrays that are exactly as long as they must be.
+struct Integers {
+  Integers(const KernelTable& set, const std::vector<float>& x, int64_t x_stride, int64_t rows,
+           int64_t k)
+      : groups(QuantGroups(k)),
+        q(static_cast<size_t>(rows * groups * kQuantGroup), 99),
+        scale(static_cast<size_t>(rows * groups), kNan),
+        sum(static_cast<size_t>(rows * groups), 99) {
+    set.quantize_rows({x.data(), x_stride, view(), k, 0, rows});
+  }
+  QuantizedRows view() { return {q.data(), scale.data(), sum.data()}; }
+  QuantizedRows Row(int64_t row) {
+    return {q.data() + row * groups * kQuantGroup, scale.data() + row * groups,
+            sum.data() + row * groups};
+  }
+
+  int64_t groups;
+  std::vector<int8_t> q;
+  std::vector<float> scale;
+  std::vector<int32_t> sum;
+};
+
+constexpr Element kIntegerTypes[] = {Element::kQ8, Element::kQ4};
+
+TEST_P(IntegerGemm, RoundsToTheNearestOf255StepsOfAGroup) {
+  for (const int64_t k : {1, 8, 31, 32, 33, 75, 192}) {
+    const int64_t rows = 3, stride = k + 3;
+    auto x = Random(rows * stride, 5, 1000.0F);
+    const Integers whole(set(), x, stride, rows, k);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t group = 0; group < whole.groups; ++group) {
+        const auto at = static_cast<size_t>(r * whole.groups + group);
+        int32_t sum = 0;
+        int most = 0;
+        for (int64_t i = 0; i < kQuantGroup; ++i) {
+          const int8_t q = whole.q[at * kQuantGroup + static_cast<size_t>(i)];
+          const int64_t column = group * kQuantGroup + i;
+          const float value = column < k ? x[static_cast<size_t>(r * stride + column)] : 0.0F;
+          // Half a step, and what the scale and its reciprocal are rounded by.
+          EXPECT_WITHIN(static_cast<float>(q) * whole.scale[at], static_cast<double>(value),
+                        whole.scale[at] * (0.5 + 127 * 8 * kUnit));
+          sum += q;
+          most = std::max(most, std::abs(int{q}));
+        }
+        EXPECT_EQ(whole.sum[at], sum);
+        EXPECT_EQ(most, 127);
+      }
+    }
+    // The same bits in every set.
+    const Integers twin(ReferenceKernels(), x, stride, rows, k);
+    EXPECT_EQ(whole.q, twin.q);
+    EXPECT_EQ(whole.scale, twin.scale);
+    EXPECT_EQ(whole.sum, twin.sum);
+  }
+}
+
+TEST_P(IntegerGemm, ZerosTiesAndWhatIsNotFinite) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const int64_t k = 40;
+  std::vector<float> x(static_cast<size_t>(7 * k), 0.0F);
+  const auto row = [&](int64_t r) { return x.data() + r * k; };
+  row(1)[3] = 1e-38F;                                       // its reciprocal is not finite
+  row(2)[0] = 127.0F, row(2)[1] = 0.5F, row(2)[2] = -1.5F;  // ties go to even
+  row(3)[5] = kNan;
+  row(4)[31] = -kInf;
+  row(5)[0] = std::numeric_limits<float>::max();
+  row(6)[39] = kNan, row(6)[0] = 1.0F;  // in the short group
+  const Integers rows(set(), x, k, 7, k);
+  for (size_t at : {0, 1, 2, 3, 5, 7, 9, 11}) EXPECT_EQ(rows.scale[at], 0.0F) << at;
+  for (size_t at : {6, 8, 13}) EXPECT_TRUE(std::isnan(rows.scale[at])) << at;
+  EXPECT_EQ(rows.scale[10], std::numeric_limits<float>::max() / 127.0F);
+  EXPECT_EQ(rows.scale[12], 1.0F / 127.0F);
+  for (size_t i = 0; i < rows.q.size(); ++i) {
+    const int expected = i == 4 * 32 ? 127 : i == 4 * 32 + 1 ? 0 : i == 4 * 32 + 2 ? -2 : -1;
+    if (i == 10 * 32 || i == 12 * 32) {
+      EXPECT_EQ(rows.q[i], 127);
+    } else {
+      EXPECT_EQ(rows.q[i], expected == -1 ? 0 : expected) << i;
+    }
+  }
+  // What is not finite reaches the output.
+  const Weights w(Element::kQ8, 1, k, 3);
+  float y = 0.0F;
+  set().integer_gemm({Integers(set(), {x.begin() + 3 * k, x.begin() + 4 * k}, k, 1, k).view(),
+                      w.view(), nullptr, &y, 1, 1, k, 0, 1});
+  EXPECT_TRUE(std::isnan(y));
+}
+
+TEST_P(IntegerGemm, MatchesF64ForOddSizesAndBothTypes) {
+  for (const Element type : kIntegerTypes) {
+    for (const int64_t k : {1, 7, 31, 32, 33, 64, 75, 192, 256, 288, 600}) {
+      for (const int64_t rows : {1, 2, 3, 5}) {
+        const int64_t out = 13;
+        Weights w(type, out, k, 2);
+        // The most that a pair of products may reach.
+        if (type == Element::kQ8) w.bytes[0] = w.bytes[w.bytes.size() - 1] = 0x80;
+        auto x = Random(rows * k, 1);
+        if (k > 1) x[0] = x[1] = 10.0F;
+        Integers integers(set(), x, k, rows, k);
+        const auto bias = Random(out, 3);
+        std::vector<float> y(static_cast<size_t>(rows * out), kNan);
+        set().integer_gemm(
+            {integers.view(), w.view(), bias.data(), y.data(), out, rows, k, 0, out});
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t o = 0; o < out; ++o) {
+            double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
+            for (int64_t i = 0; i < k; ++i) {
+              const int64_t group = i / kQuantGroup;
+              const auto at = static_cast<size_t>(r * integers.groups + group);
+              const double x_value =
+                  integers.q[at * kQuantGroup + static_cast<size_t>(i % kQuantGroup)] *
+                  static_cast<double>(integers.scale[at]);
+              const double scale =
+                  FromF16(w.scales[static_cast<size_t>(o * integers.groups + group)]);
+              const double term = x_value * w.Integer(o, k, i) * scale;
+              sum += term;
+              size += std::abs(term);
+            }
+            // Exact inside a group; beyond it one rounding of the product of scales, and two of
+            // every partial sum, of which there are as many as groups, eight lanes and the bias.
+            EXPECT_WITHIN(y[static_cast<size_t>(r * out + o)], sum,
+                          static_cast<double>(integers.groups + 12) * 2 * kUnit * size);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(IntegerGemm, ASplitOfOutputsOrRowsChangesNoBit) {
+  for (const Element type : kIntegerTypes) {
+    for (const int64_t rows : {5, 300}) {  // more than one block of rows
+      const int64_t k = rows == 5 ? 37 : 1024, out = 11;
+      const auto x = Random(rows * k, 1);
+      const Weights w(type, out, k, 2);
+      Integers integers(set(), x, k, rows, k);
+      std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
+      set().integer_gemm({integers.view(), w.view(), nullptr, whole.data(), out, rows, k, 0, out});
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t o = 0; o < out; ++o) {
+          set().integer_gemm(
+              {integers.Row(r), w.view(), nullptr, split.data() + r * out, out, 1, k, o, o + 1});
+        }
+      }
+      EXPECT_EQ(whole, split);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lookback::kernels
