@@ -85,20 +85,6 @@ float Dot(const float* a, const T* b, int64_t n) {
   return SumLanes(lanes);
 }
 
-/// The same with row `row` of a quantized matrix, in the same order: a group is two rounds of
-/// lanes.
-inline float DotQuantized(const float* a, const WeightView& w, int64_t row, int64_t n) {
-  static_assert(kQuantGroup % kLanes == 0);
-  float lanes[kLanes] = {};
-  for (int64_t begin = 0; begin < n; begin += kQuantGroup) {
-    float values[kQuantGroup];
-    Dequantize(w, row, n, begin / kQuantGroup, values);
-    const int64_t count = n - begin < kQuantGroup ? n - begin : kQuantGroup;
-    for (int64_t i = 0; i < count; ++i) lanes[i % kLanes] += a[begin + i] * values[i];
-  }
-  return SumLanes(lanes);
-}
-
 /// sum_i x[i], in the order of Dot.
 inline float Sum(const float* x, int64_t n) {
   float lanes[kLanes] = {};
