@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/tensor.h"
 #include "engine/thread_pool.h"
 #include "tools/commands.h"
 
@@ -45,18 +47,21 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
   const int64_t outputs =
       std::max<int64_t>(64, (rows <= kFewRows ? kStreamedBytes : kReusedBytes) / row_bytes);
   // 0x3C3C is a normal number in bf16 and in f16; as integers of 8 and 4 bits the bytes are too.
-  const std::vector<uint8_t> weights(static_cast<size_t>(outputs * row_bytes), 0x3C);
+  // In memory as a file and the engine align it.
+  const Buffer weights(outputs * row_bytes);
+  std::memset(weights.data(), 0x3C, static_cast<size_t>(weights.bytes()));
   const std::vector<uint16_t> scales(
       kernels::IsQuantized(type) ? static_cast<size_t>(outputs * kernels::QuantGroups(k)) : 0,
       0x1C00);
-  const std::vector<float> x(static_cast<size_t>(rows * k), 0.5F);
+  const Buffer x(rows * k * 4);
+  std::fill_n(x.as<float>(), rows * k, 0.5F);
   std::vector<float> y(static_cast<size_t>(rows * outputs));
   const int64_t groups = rows * kernels::QuantGroups(k);
-  std::vector<int8_t> q(static_cast<size_t>(groups * kernels::kQuantGroup));
+  const Buffer q(groups * kernels::kQuantGroup);
   std::vector<float> scale(static_cast<size_t>(groups));
   std::vector<int32_t> sum(static_cast<size_t>(groups));
-  const kernels::QuantizedRows quantized{q.data(), scale.data(), sum.data()};
-  table.quantize_rows({x.data(), k, quantized, k, 0, rows});
+  const kernels::QuantizedRows quantized{q.as<int8_t>(), scale.data(), sum.data()};
+  table.quantize_rows({x.as<float>(), k, quantized, k, 0, rows});
   const kernels::WeightView w{weights.data(), type, scales.data()};
   std::vector<double> seconds;
   for (int run = 0; run < kRuns; ++run) {
@@ -65,7 +70,7 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
       if (integer) {
         table.integer_gemm({quantized, w, nullptr, y.data(), outputs, rows, k, begin, end});
       } else {
-        table.gemm({x.data(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
+        table.gemm({x.as<float>(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
       }
     });
     seconds.push_back(
@@ -74,7 +79,7 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
   const double median = seconds[kRuns / 2];
   return {name, integer, rows,
-          static_cast<double>(weights.size() + scales.size() * sizeof(uint16_t)) / median,
+          static_cast<double>(weights.bytes() + std::ssize(scales) * 2) / median,
           2.0 * static_cast<double>(rows * outputs * k) / median};
 }
 

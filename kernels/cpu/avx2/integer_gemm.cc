@@ -16,6 +16,10 @@ constexpr int64_t kTileOutputs = 4;
 constexpr int64_t kScaleRun = kLanes;
 // A block's rows of x stay in the second-level cache while all outputs go over them.
 constexpr int64_t kRowBlockBytes = int64_t{256} << 10;
+// From so many rows on, the nibbles of a tile's weights become bytes once for all of them, if they
+// have the room.
+constexpr int64_t kManyRows = 4 * kTileRows;
+constexpr int64_t kUnpackedDepth = 8192;
 // What a tile's weights may have to be fetched, by the tile before, into the first-level cache.
 constexpr int64_t kTileBytes = int64_t{16} << 10;
 constexpr int64_t kLineBytes = 64;
@@ -64,6 +68,7 @@ template <>
 struct Group<Element::kQ4> {
   __m256i nibbles;
 
+  static inline Group Of(const uint8_t* unpacked) { return {Load32(unpacked)}; }
   static inline Group Whole(const IntegerGemmArgs& args, int64_t row, int64_t group) {
     const auto* from = static_cast<const uint8_t*>(args.w.data) +
                        (row * QuantGroups(args.k) + group) * kQ4GroupBytes;
@@ -80,6 +85,35 @@ struct Group<Element::kQ4> {
   }
 };
 
+/// The weights of a tile as they are stored.
+template <Element kStored>
+struct Stored {
+  static constexpr Element kType = kStored;
+  static constexpr bool kIsStored = true;
+  int64_t out;
+
+  inline Group<kType> Whole(const IntegerGemmArgs& args, int64_t o, int64_t group) const {
+    return Group<kType>::Whole(args, out + o, group);
+  }
+  inline Group<kType> Part(const IntegerGemmArgs& args, int64_t o, int64_t group) const {
+    return Group<kType>::Part(args, out + o, group);
+  }
+};
+
+/// Those of kQ4 as bytes, [output][kUnpackedDepth].
+struct Unpacked {
+  static constexpr Element kType = Element::kQ4;
+  static constexpr bool kIsStored = false;
+  const uint8_t* bytes;
+
+  inline Group<kType> Whole(const IntegerGemmArgs& /*args*/, int64_t o, int64_t group) const {
+    return Group<kType>::Of(bytes + o * kUnpackedDepth + group * kQuantGroup);
+  }
+  inline Group<kType> Part(const IntegerGemmArgs& args, int64_t o, int64_t group) const {
+    return Whole(args, o, group);
+  }
+};
+
 /// Eight scales of weights from `from` on, of which `count` are there.
 inline __m256 Scales(const uint16_t* from, int64_t count) {
   if (count >= kScaleRun)
@@ -92,22 +126,23 @@ inline __m256 Scales(const float* from, int64_t count) {
   return count >= kScaleRun ? Load(from) : LoadTail(from, count);
 }
 
-template <Element kType, int64_t Rows, int64_t Outputs>
-void Tile(const IntegerGemmArgs& args, int64_t row, int64_t out) {
+template <int64_t Rows, int64_t Outputs, typename Weights>
+void Tile(const IntegerGemmArgs& args, Weights weights, int64_t row, int64_t out) {
+  constexpr Element kType = Weights::kType;
   const int64_t groups = QuantGroups(args.k), whole = args.k / kQuantGroup;
   const int64_t row_bytes = RowBytes(kType, args.k);
-  const char* next = Outputs * row_bytes > kTileBytes
+  const char* next = !Weights::kIsStored || Outputs * row_bytes > kTileBytes
                          ? nullptr
                          : static_cast<const char*>(args.w.data) + (out + Outputs) * row_bytes;
   __m256 sums[Rows][Outputs];
   Unrolled<Rows>(
       [&](auto r) { Unrolled<Outputs>([&](auto o) { sums[r][o] = _mm256_setzero_ps(); }); });
   alignas(32) float scales[Rows][Outputs][kScaleRun];
-  const auto add = [&](const Group<kType>& weights, int64_t group, auto o)
+  const auto add = [&](const Group<kType>& w, int64_t group, auto o)
       __attribute__((always_inline)) {
     Unrolled<Rows>([&](auto r) __attribute__((always_inline)) {
       const int64_t at = (row + r) * groups + group;
-      const __m256i product = weights.Times(args.x.q + at * kQuantGroup, args.x.sum + at);
+      const __m256i product = w.Times(args.x.q + at * kQuantGroup, args.x.sum + at);
       sums[r][o] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(product),
                                    _mm256_set1_ps(scales[r][o][group % kScaleRun]), sums[r][o]);
     });
@@ -128,13 +163,13 @@ void Tile(const IntegerGemmArgs& args, int64_t row, int64_t out) {
         next += kBytes;
       }
       Unrolled<Outputs>([&](auto o) __attribute__((always_inline)) {
-        add(Group<kType>::Whole(args, out + o, group), group, o);
+        add(weights.Whole(args, o, group), group, o);
       });
     }
   }
   if (whole < groups) {
     Unrolled<Outputs>([&](auto o) __attribute__((always_inline)) {
-      add(Group<kType>::Part(args, out + o, whole), whole, o);
+      add(weights.Part(args, o, whole), whole, o);
     });
   }
   Unrolled<Rows>([&](auto r) {
@@ -145,11 +180,31 @@ void Tile(const IntegerGemmArgs& args, int64_t row, int64_t out) {
   });
 }
 
-template <Element kType, int64_t Outputs>
-void Rows(const IntegerGemmArgs& args, int64_t begin, int64_t end, int64_t out) {
+template <int64_t Outputs, typename Weights>
+void Rows(const IntegerGemmArgs& args, Weights weights, int64_t begin, int64_t end, int64_t out) {
   int64_t row = begin;
-  for (; row + kTileRows <= end; row += kTileRows) Tile<kType, kTileRows, Outputs>(args, row, out);
-  if (row < end) Tile<kType, 1, Outputs>(args, row, out);
+  for (; row + kTileRows <= end; row += kTileRows) {
+    Tile<kTileRows, Outputs>(args, weights, row, out);
+  }
+  if (row < end) Tile<1, Outputs>(args, weights, row, out);
+}
+
+template <Element kType, int64_t Outputs>
+void Outs(const IntegerGemmArgs& args, int64_t begin, int64_t end, int64_t out) {
+  if constexpr (kType == Element::kQ4) {
+    if (end - begin >= kManyRows && args.k <= kUnpackedDepth) {
+      alignas(32) uint8_t unpacked[Outputs * kUnpackedDepth];
+      for (int64_t o = 0; o < Outputs; ++o) {
+        for (int64_t group = 0; group < QuantGroups(args.k); ++group) {
+          uint8_t* to = unpacked + o * kUnpackedDepth + group * kQuantGroup;
+          _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                             Group<kType>::Whole(args, out + o, group).nibbles);
+        }
+      }
+      return Rows<Outputs>(args, Unpacked{unpacked}, begin, end, out);
+    }
+  }
+  Rows<Outputs>(args, Stored<kType>{out}, begin, end, out);
 }
 
 template <Element kType>
@@ -161,9 +216,9 @@ void GemmOf(const IntegerGemmArgs& args) {
     const int64_t end = Least(begin + block, args.rows);
     int64_t out = args.out_begin;
     for (; out + kTileOutputs <= args.out_end; out += kTileOutputs) {
-      Rows<kType, kTileOutputs>(args, begin, end, out);
+      Outs<kType, kTileOutputs>(args, begin, end, out);
     }
-    for (; out < args.out_end; ++out) Rows<kType, 1>(args, begin, end, out);
+    for (; out < args.out_end; ++out) Outs<kType, 1>(args, begin, end, out);
   }
 }
 
