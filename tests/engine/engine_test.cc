@@ -151,7 +151,7 @@ void ExpectStreamsEqualTheirIsolatedRuns(const std::shared_ptr<const LoadedModel
   std::vector<std::thread> clients;
   for (size_t i = 0; i < streams; ++i) {
     const auto delay = static_cast<unsigned>(random() % 50);
-    const bool cancel = random() % 4 == 0;
+    const bool cancel = i % 4 == 3;
     clients.emplace_back([&, i, delay, cancel] {
       std::this_thread::sleep_for(std::chrono::milliseconds(delay));
       const auto stream = MustSubmit(*engine, requests[i]);
@@ -200,8 +200,8 @@ TEST(Engine, WithWeightsOfEveryTypeStreamsEqualTheirIsolatedRuns) {
         options.kernels = (*set)->name;
         SCOPED_TRACE(StrCat("weights ", static_cast<int>(type), ", ", ComputeModeName(compute),
                             ", ", options.kernels));
-        ExpectStreamsEqualTheirIsolatedRuns(model, options,
-                                            static_cast<size_t>(testing::Trials(20)));
+        ExpectStreamsEqualTheirIsolatedRuns(model, options, testing::kSanitized ? 4 : 20);
+        if (testing::kSanitized) break;  // the best set alone
       }
     }
   }
