@@ -157,7 +157,7 @@ class Evaluator {
   void SetProbe(ResidualProbe* probe);
 
   /// Bench only: a cache that looks as if `context` tokens of each of `sequences` had been fed
-  /// (zeros as keys and values), then `steps` decode steps of all of them. Returns seconds for all
+  /// (arbitrary keys and values), then `steps` decode steps of all of them. Returns seconds for all
   /// steps. ResourceExhausted if the KV pool does not hold so many.
   Result<double> TimeDecode(int64_t context, int64_t steps, int64_t sequences = 1);
   /// Bench only: prefill of `tokens` arbitrary ids from an empty cache. Returns seconds.

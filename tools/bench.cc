@@ -100,9 +100,13 @@ Result<Subject> MakeSubject(const BenchFlags& flags, std::string what,
   return subject;
 }
 
-/// Times the subjects in turns: A B, B A, A B, …
+/// Times the subjects in turns: A B, B A, A B, … Each has run once before, so that its weights are
+/// mapped.
 Status Measure(const BenchFlags& flags, std::span<Subject> subjects) {
   const int64_t threads = subjects.front().evaluator->info().threads;
+  for (const Subject& subject : subjects) {
+    LOOKBACK_RETURN_IF_ERROR(subject.evaluator->TimePrefill(1).status());
+  }
   std::vector<EngineCounters> before;
   for (const Subject& subject : subjects) before.push_back(subject.evaluator->counters());
   const double stream_before = MeasureStreamBandwidth(threads, kStreamBytes);
