@@ -116,11 +116,12 @@ struct Unpacked {
 
 /// Eight scales of weights from `from` on, of which `count` are there.
 inline __m256 Scales(const uint16_t* from, int64_t count) {
-  if (count >= kScaleRun)
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   uint16_t padded[kScaleRun] = {};
-  for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(padded)));
+  if (count < kScaleRun) {
+    for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
+    from = padded;
+  }
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 inline __m256 Scales(const float* from, int64_t count) {
   return count >= kScaleRun ? Load(from) : LoadTail(from, count);

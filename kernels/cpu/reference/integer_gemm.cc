@@ -43,8 +43,8 @@ void IntegerGemm(const IntegerGemmArgs& args) {
         const Group w = LoadGroup(args.w, o, args.k, group);
         const int64_t at = row * groups + group;
         int32_t product = 0;
-        for (int64_t i = 0; i < kQuantGroup; ++i)
-          product += args.x.q[at * kQuantGroup + i] * w.q[i];
+        const int8_t* x = args.x.q + at * kQuantGroup;
+        for (int64_t i = 0; i < kQuantGroup; ++i) product += x[i] * w.q[i];
         sum += static_cast<float>(product) * (args.x.scale[at] * w.scale);
       }
       args.y[row * args.y_stride + o] = sum + (args.bias != nullptr ? args.bias[o] : 0.0F);
