@@ -77,6 +77,6 @@ if ((all)); then
   run_tests minimal "${every[@]}"
   stage "build clang" configure_and_build build/clang --preset release -DLOOKBACK_WERROR=ON \
     -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
-  build tsan
+  stage "build tsan" configure_and_build build/tsan --preset tsan
   run_tests tsan "${in_process[@]}"
 fi

@@ -124,6 +124,8 @@ struct Case {
   int32_t sinks;
 };
 
+void PrintTo(const Case& windows, std::ostream* out) { *out << windows.name; }
+
 class WindowedModel : public ::testing::TestWithParam<Case> {
  protected:
   static std::shared_ptr<const LoadedModel> Make(ResidualMode mode) {

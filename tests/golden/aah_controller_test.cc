@@ -29,6 +29,8 @@ struct ControllerCase {
   std::string expected() const { return folder + "/expected.safetensors"; }
 };
 
+void PrintTo(const ControllerCase& golden, std::ostream* out) { *out << golden.label; }
+
 std::vector<ControllerCase> FindControllerCases(bool adapters) {
   std::vector<ControllerCase> cases;
   for (const auto& folder : testing::GoldenFolders("aah", adapters ? "base" : "model.pt")) {

@@ -23,6 +23,8 @@ struct AahCase {
   std::string expected() const { return folder + "/expected.safetensors"; }
 };
 
+void PrintTo(const AahCase& golden, std::ostream* out) { *out << golden.label; }
+
 std::vector<AahCase> FindAahCases() {
   std::vector<AahCase> cases;
   for (const auto& folder : testing::GoldenFolders("aah", "model.pt")) {

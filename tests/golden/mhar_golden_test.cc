@@ -26,6 +26,8 @@ struct MharCase {
   }
 };
 
+void PrintTo(const MharCase& golden, std::ostream* out) { *out << golden.label; }
+
 std::vector<MharCase> FindMharCases() {
   std::vector<MharCase> cases;
   for (const testing::GoldenFolder& folder :

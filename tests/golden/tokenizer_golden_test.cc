@@ -40,6 +40,8 @@ struct Golden {
   enum Source { kJson, kSentencePieceBpe, kSentencePieceUnigram, kVocabAndMerges } source;
 };
 
+void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.name; }
+
 Result<std::unique_ptr<Tokenizer>> Load(const Golden& golden, const std::string& folder) {
   TokenizerInfo info;
   switch (golden.source) {
