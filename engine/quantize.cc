@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "engine/status.h"
 #include "engine/tensor.h"
@@ -30,24 +29,14 @@ struct Fit {
 
 /// The best scale for the integers that `scale` gives, and the error with those integers.
 Fit Refine(std::span<const float> values, float scale, float low, float high) {
-  // Sums side by side, in a form that compilers vectorise.
-  constexpr size_t kLanes = 8;
-  float products[kLanes] = {}, square[kLanes] = {}, totals[kLanes] = {};
   const float inverse = 1.0F / scale;
-  const auto add = [&](size_t lane, float value) {
+  float product = 0.0F, squares = 0.0F, total = 0.0F;
+  for (const float value : values) {
     const float q = RoundTo(value, inverse, low, high);
-    products[lane] += value * q;
-    square[lane] += q * q;
-    totals[lane] += value * value;
-  };
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) add(lane, values[i + lane]);
+    product += value * q;
+    squares += q * q;
+    total += value * value;
   }
-  for (size_t lane = 0; i + lane < values.size(); ++lane) add(lane, values[i + lane]);
-  const float product = std::accumulate(products, products + kLanes, 0.0F);
-  const float squares = std::accumulate(square, square + kLanes, 0.0F);
-  const float total = std::accumulate(totals, totals + kLanes, 0.0F);
   if (squares == 0.0F) return {scale, total};
   return {product / squares, total - product * product / squares};
 }
