@@ -31,34 +31,21 @@ void Ops::MatMul(const float* x, int64_t rows, const Linear& w, float* y) {
 
 void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t out_begin,
                         int64_t out_end, float* y) {
-  if (quantized_.q != nullptr && IsQuantized(w.weight.type)) {
-    threads_.For(rows, GrainRows(w.in), [&](int64_t begin, int64_t end, int64_t) {
-      kernels_.quantize_rows({x, w.in, quantized_, w.in, begin, end});
+  const int64_t k = w.in;
+  const bool quantizes = quantized_.q != nullptr && IsQuantized(w.weight.type);
+  if (quantizes) {
+    threads_.For(rows, GrainRows(k), [&](int64_t begin, int64_t end, int64_t) {
+      kernels_.quantize_rows({x, k, quantized_, k, begin, end});
     });
-    threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
-      kernels_.integer_gemm({.x = quantized_,
-                             .w = w.weight,
-                             .bias = w.bias,
-                             .y = y,
-                             .y_stride = w.out,
-                             .rows = rows,
-                             .k = w.in,
-                             .out_begin = out_begin + begin,
-                             .out_end = out_begin + end});
-    });
-    return;
   }
   threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
-    kernels_.gemm({.x = x,
-                   .x_stride = w.in,
-                   .w = w.weight,
-                   .bias = w.bias,
-                   .y = y,
-                   .y_stride = w.out,
-                   .rows = rows,
-                   .k = w.in,
-                   .out_begin = out_begin + begin,
-                   .out_end = out_begin + end});
+    begin += out_begin;
+    end += out_begin;
+    if (quantizes) {
+      kernels_.integer_gemm({quantized_, w.weight, w.bias, y, w.out, rows, k, begin, end});
+    } else {
+      kernels_.gemm({x, k, w.weight, w.bias, y, w.out, rows, k, begin, end});
+    }
   });
 }
 

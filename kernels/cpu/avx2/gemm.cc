@@ -1,5 +1,6 @@
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/cpu/avx2/simd.h"
+#include "kernels/cpu/avx2/tiles.h"
 
 namespace lookback::kernels::avx2 {
 namespace {
@@ -22,15 +23,12 @@ constexpr int64_t kBlockDepth = 1024;
 // fetches ahead by itself.
 constexpr int64_t kFewRowsTileBytes = int64_t{16} << 10;
 constexpr int64_t kManyRowsTileBytes = int64_t{96} << 10;
-constexpr int64_t kLineBytes = 64;
 
 /// What weights are loaded by: a quantized group, 32 values of one row in f32.
 constexpr int64_t kPiece = kQuantGroup;
 struct Piece {
   __m256 part[kPiece / kLanes];
 };
-
-inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /// Weights of f32 or bf16.
 template <typename T>
@@ -112,15 +110,6 @@ struct Quantized {
   }
 };
 
-/// The weights after the Outputs rows from `out` on, to be fetched while those are worked on; null
-/// where a tile has more than `limit` bytes.
-template <int64_t Outputs>
-inline const char* NextTile(const GemmArgs& args, int64_t out, int64_t limit) {
-  const int64_t row = RowBytes(args.w.type, args.k);
-  if (Outputs * row > limit) return nullptr;
-  return static_cast<const char*>(args.w.data) + (out + Outputs) * row;
-}
-
 template <int64_t Rows, int64_t Outputs>
 inline void Store(const GemmArgs& args, int64_t row, int64_t out,
                   const __m256 (&sums)[Rows][Outputs]) {
@@ -140,14 +129,10 @@ void Tile(const GemmArgs& args, int64_t row, int64_t out) {
     for (int64_t o = 0; o < Outputs; ++o) sums[r][o] = _mm256_setzero_ps();
   }
   const float* x = args.x + row * args.x_stride;
-  const char* next = NextTile<Outputs>(args, out, kFewRowsTileBytes);
+  const char* next = NextTile<Outputs>(args.w, args.k, out, kFewRowsTileBytes);
   const int64_t whole = args.k / kPiece;
   for (int64_t piece = 0; piece < whole; ++piece, x += kPiece) {
-    if (next != nullptr) {
-      constexpr int64_t kBytes = Outputs * Weights::kPieceBytes;
-      for (int64_t at = 0; at < kBytes; at += kLineBytes) _mm_prefetch(next + at, _MM_HINT_T0);
-      next += kBytes;
-    }
+    Fetch<1>(next, Outputs * Weights::kPieceBytes);
     for (int64_t o = 0; o < Outputs; ++o) {
       const Piece weights = Weights::Whole(args, out + o, piece);
       for (int64_t j = 0; j < kPiece / kLanes; ++j) {
@@ -243,7 +228,7 @@ void ManyRows(const GemmArgs& args, int64_t begin, int64_t end, int64_t out) {
     for (__m256& sum : block.sums[r]) sum = _mm256_setzero_ps();
   }
   // Fetched a share at a time: as many lines at once would stop the loads that are waited for.
-  const char* next = NextTile<Outputs>(args, out, kManyRowsTileBytes);
+  const char* next = NextTile<Outputs>(args.w, args.k, out, kManyRowsTileBytes);
   const int64_t shares = (args.k + kBlockDepth - 1) / kBlockDepth * ((rows + 2) / kTileRows);
   const int64_t share = Outputs * RowBytes(args.w.type, args.k) / shares + kLineBytes;
   for (int64_t first = 0; first < args.k; first += kBlockDepth) {
@@ -252,10 +237,7 @@ void ManyRows(const GemmArgs& args, int64_t begin, int64_t end, int64_t out) {
     const float* x = args.x + begin * args.x_stride + first;
     int64_t r = 0;
     for (; r + kTileRows <= rows; r += kTileRows) {
-      if (next != nullptr) {
-        for (int64_t at = 0; at < share; at += kLineBytes) _mm_prefetch(next + at, _MM_HINT_T1);
-        next += share;
-      }
+      Fetch<2>(next, share);
       block.template Multiply<kTileRows>(x + r * args.x_stride, args.x_stride, depth, r);
     }
     for (; r < rows; ++r)

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/cpu/avx2/simd.h"
+#include "kernels/cpu/avx2/tiles.h"
 
 namespace lookback::kernels::avx2 {
 namespace {
@@ -22,9 +23,6 @@ constexpr int64_t kManyRows = 4 * kTileRows;
 constexpr int64_t kUnpackedDepth = 8192;
 // What a tile's weights may have to be fetched, by the tile before, into the first-level cache.
 constexpr int64_t kTileBytes = int64_t{16} << 10;
-constexpr int64_t kLineBytes = 64;
-
-inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 inline __m256i Load32(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -131,10 +129,8 @@ template <int64_t Rows, int64_t Outputs, typename Weights>
 void Tile(const IntegerGemmArgs& args, Weights weights, int64_t row, int64_t out) {
   constexpr Element kType = Weights::kType;
   const int64_t groups = QuantGroups(args.k), whole = args.k / kQuantGroup;
-  const int64_t row_bytes = RowBytes(kType, args.k);
-  const char* next = !Weights::kIsStored || Outputs * row_bytes > kTileBytes
-                         ? nullptr
-                         : static_cast<const char*>(args.w.data) + (out + Outputs) * row_bytes;
+  const char* next =
+      Weights::kIsStored ? NextTile<Outputs>(args.w, args.k, out, kTileBytes) : nullptr;
   __m256 sums[Rows][Outputs];
   Unrolled<Rows>(
       [&](auto r) { Unrolled<Outputs>([&](auto o) { sums[r][o] = _mm256_setzero_ps(); }); });
@@ -158,11 +154,7 @@ void Tile(const IntegerGemmArgs& args, Weights weights, int64_t row, int64_t out
     }
     const int64_t end = Least(first + kScaleRun, whole);
     for (int64_t group = first; group < end; ++group) {
-      if (next != nullptr) {
-        constexpr int64_t kBytes = Outputs * RowBytes(kType, kQuantGroup);
-        for (int64_t at = 0; at < kBytes; at += kLineBytes) _mm_prefetch(next + at, _MM_HINT_T0);
-        next += kBytes;
-      }
+      Fetch<1>(next, Outputs * RowBytes(kType, kQuantGroup));
       Unrolled<Outputs>([&](auto o) __attribute__((always_inline)) {
         add(weights.Whole(args, o, group), group, o);
       });
