@@ -54,7 +54,8 @@ void ThreadPool::Run(int64_t items, int64_t grain, Function function, const void
     function(context, 0, items, 0);
     return;
   }
-  const int64_t range = (items + ranges - 1) / ranges;
+  // Whole grains: a kernel takes so many outputs at once.
+  const int64_t range = (items + ranges * grain - 1) / (ranges * grain) * grain;
   // Closed first: a late worker of the last loop must not claim a range by the fields of this one.
   ticket_.store(ticket_.load(std::memory_order_relaxed) | kClosed, std::memory_order_relaxed);
   function_.store(function, std::memory_order_release);

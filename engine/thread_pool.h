@@ -22,9 +22,9 @@ class ThreadPool {
 
   int64_t threads() const { return static_cast<int64_t>(workers_.size()) + 1; }
 
-  /// Calls body(begin, end, thread) for ranges that cover [0, items) once, each at least `grain`
-  /// long but the last; thread is in [0, threads()). Returns when all are done. Which thread takes
-  /// which range is not fixed: no result may depend on it.
+  /// Calls body(begin, end, thread) for ranges that cover [0, items) once, each a multiple of
+  /// `grain` long but the last; thread is in [0, threads()). Returns when all are done. Which
+  /// thread takes which range is not fixed: no result may depend on it.
   template <typename Body>
   void For(int64_t items, int64_t grain, const Body& body) {
     Run(
