@@ -25,6 +25,7 @@ struct BlockView {
   const T* keys;
   const T* values;
   int64_t tokens;
+  const T* next;  ///< keys of the block after it, or null: what a set may fetch ahead
 };
 
 /// The tokens of one block that a head sees, counted from the block's first: two runs, of which
@@ -49,7 +50,7 @@ template <typename T>
 inline BlockView<T> ViewBlock(const KvPool& pool, const BlockList& list, int64_t block) {
   const auto* keys =
       reinterpret_cast<const T*>(pool.data + BlockId(list, block) * pool.block_bytes);
-  return {keys, keys + pool.block_tokens * pool.head_dim, pool.block_tokens};
+  return {keys, keys + pool.block_tokens * pool.head_dim, pool.block_tokens, nullptr};
 }
 
 /// Keys of [begin, end) that `reach` sees from `position`.
@@ -60,10 +61,18 @@ inline SeenKeys SeenIn(int64_t begin, int64_t end, int64_t position, HeadReach r
   return {{0, window_begin - begin}, {sink_end - begin, window_end - begin}};
 }
 
+/// What one query head makes of one block.
+struct HeadTask {
+  const float* query;
+  SeenKeys seen;  ///< at least one
+  Softmax* softmax;
+  float* out;  ///< the mix of values before the division by the softmax' sum
+};
+
 /// `heads` query heads (at most kHeadTile) of one item, from query head `first` on.
-/// Head<T>::Take(args, query, block, seen, softmax, out) takes the seen keys of one block, at least
-/// one, into the softmax and into `out`, the mix of values before the division by its sum.
-template <template <typename> typename Head, typename T>
+/// Block<T>::Take(args, view, tasks, count) takes the seen keys of one block into the softmax and
+/// into `out` of every task.
+template <template <typename> typename Block, typename T>
 void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, int64_t first,
               int64_t heads) {
   const KvPool& pool = args.pool;
@@ -82,42 +91,47 @@ void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, int64_t f
   const int64_t sink_blocks = (Least(widest.sinks, position + 1) + block_tokens - 1) / block_tokens;
   const int64_t window_block = Most(0, position - widest.window + 1) / block_tokens;
   const int64_t last_block = position / block_tokens;
-  for (int64_t block = sink_blocks > 0 ? 0 : window_block; block <= last_block;
-       block = block + 1 == sink_blocks ? Most(block + 1, window_block) : block + 1) {
+  int64_t next = sink_blocks > 0 ? 0 : window_block;
+  for (int64_t block = next; block <= last_block; block = next) {
+    next = block + 1 == sink_blocks ? Most(block + 1, window_block) : block + 1;
     const int64_t begin = block * block_tokens, end = begin + block_tokens;
-    const BlockView<T> view = ViewBlock<T>(pool, list, block);
     args.count->keys_read += SeenIn(begin, end, position, widest).size();
+    HeadTask tasks[kHeadTile];
+    int64_t count = 0;
     for (int64_t h = 0; h < heads; ++h) {
       const SeenKeys seen = SeenIn(begin, end, position, args.reach[first + h]);
       if (seen.size() == 0) continue;
       args.count->products += seen.size();
       const float* query = args.q + row * args.stride + (first + h) * dim;
-      Head<T>::Take(args, query, view, seen, states[h], out + h * dim);
+      tasks[count++] = {query, seen, &states[h], out + h * dim};
     }
+    BlockView<T> view = ViewBlock<T>(pool, list, block);
+    if (next <= last_block) view.next = ViewBlock<T>(pool, list, next).keys;
+    Block<T>::Take(args, view, tasks, count);
   }
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t c = 0; c < dim; ++c) out[h * dim + c] /= states[h].sum;
   }
 }
 
-template <template <typename> typename Head, typename T>
+template <template <typename> typename Block, typename T>
 void WalkItems(const AttentionArgs& args) {
   for (int64_t item = args.item_begin; item < args.item_end; ++item) {
     const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
     const int64_t first = kv_head * args.group;
     for (int64_t h = 0; h < args.group; h += kHeadTile) {
-      WalkTile<Head, T>(args, row, kv_head, first + h, Least(kHeadTile, args.group - h));
+      WalkTile<Block, T>(args, row, kv_head, first + h, Least(kHeadTile, args.group - h));
     }
   }
 }
 
 /// Attention.
-template <template <typename> typename Head>
+template <template <typename> typename Block>
 void WalkBlocks(const AttentionArgs& args) {
   if (args.pool.type == Element::kF32) {
-    WalkItems<Head, float>(args);
+    WalkItems<Block, float>(args);
   } else {
-    WalkItems<Head, uint16_t>(args);
+    WalkItems<Block, uint16_t>(args);
   }
 }
 
@@ -136,7 +150,7 @@ inline SeenKeys SeenByMask(int64_t begin, int64_t tokens, int64_t position, Head
   return seen;
 }
 
-template <template <typename> typename Head, typename T>
+template <template <typename> typename Block, typename T>
 void WalkAllItems(const AttentionArgs& args) {
   const int64_t dim = args.pool.head_dim, block_tokens = args.pool.block_tokens;
   for (int64_t item = args.item_begin; item < args.item_end; ++item) {
@@ -152,7 +166,8 @@ void WalkAllItems(const AttentionArgs& args) {
         const SeenKeys seen =
             SeenByMask(block * block_tokens, block_tokens, position, args.reach[head]);
         if (seen.size() == 0) continue;
-        Head<T>::Take(args, query, ViewBlock<T>(args.pool, list, block), seen, state, out);
+        const HeadTask task{query, seen, &state, out};
+        Block<T>::Take(args, ViewBlock<T>(args.pool, list, block), &task, 1);
       }
       for (int64_t c = 0; c < dim; ++c) out[c] /= state.sum;
     }
@@ -160,12 +175,12 @@ void WalkAllItems(const AttentionArgs& args) {
 }
 
 /// MaskedAttention.
-template <template <typename> typename Head>
+template <template <typename> typename Block>
 void WalkAllBlocks(const AttentionArgs& args) {
   if (args.pool.type == Element::kF32) {
-    WalkAllItems<Head, float>(args);
+    WalkAllItems<Block, float>(args);
   } else {
-    WalkAllItems<Head, uint16_t>(args);
+    WalkAllItems<Block, uint16_t>(args);
   }
 }
 

@@ -4,12 +4,19 @@
 
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/cpu/avx2/simd.h"
+#include "kernels/cpu/avx2/tiles.h"
 #include "kernels/cpu/block_walk.h"
 
 namespace lookback::kernels::avx2 {
 namespace {
 
 constexpr int64_t kScoredAtOnce = 4;  // keys
+// Sums of values kept in registers; more channels take another pass over the shares.
+constexpr int64_t kMostRegisters = 12;
+// Keys, then values, of a block that several query heads see are widened once for all of them, if
+// they take no more than this of the first-level cache.
+constexpr int64_t kWidenedValues = 4096;
+constexpr int64_t kLineValues = kLineBytes / static_cast<int64_t>(sizeof(uint16_t));
 
 /// SumLanes of four registers at once: each result in the same order.
 inline __m128 SumLanesOfFour(const __m256 (&x)[4]) {
@@ -21,11 +28,13 @@ inline __m128 SumLanesOfFour(const __m256 (&x)[4]) {
   return _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d));
 }
 
-/// scores[t] = scale · <query, key t> for t in [begin, end).
+/// scores[t] = scale · <query, key t> for t in [begin, end). What lies from `next` on is fetched
+/// meanwhile, as much as keys and values of those tokens take.
 template <typename T>
 inline void Score(const float* query, const T* keys, int64_t dim, float scale, int64_t begin,
-                  int64_t end, float* scores) {
+                  int64_t end, const char*& next, float* scores) {
   for (int64_t t = begin; t < end; t += kScoredAtOnce) {
+    Fetch<1>(next, 2 * kScoredAtOnce * dim * static_cast<int64_t>(sizeof(T)));
     // A last piece of fewer keys scores one of them several times.
     const T* key[kScoredAtOnce];
     for (int64_t j = 0; j < kScoredAtOnce; ++j) {
@@ -86,50 +95,114 @@ inline void AddLastValues(const T* values, const float* shares, const SeenKeys& 
   StoreTail(out, count, sum);
 }
 
-/// What one query head makes of the keys of one block that it sees.
+/// The shares of the keys that one query head sees, those of the others 0, before the division by
+/// the softmax' sum; returns what the sums so far shrink by.
 template <typename T>
-struct Head {
-  static void Take(const AttentionArgs& args, const float* query, const BlockView<T>& block,
-                   const SeenKeys& seen, Softmax& state, float* out) {
+float TakeKeys(const AttentionArgs& args, const T* keys, int64_t tokens, const HeadTask& task,
+               const char*& next, float* shares) {
+  Softmax& state = *task.softmax;
+  const int64_t padded = (tokens + kLanes - 1) / kLanes * kLanes;
+  for (int64_t t = 0; t < padded; t += kLanes) {
+    _mm256_store_ps(shares + t, _mm256_set1_ps(-INFINITY));
+  }
+  for (int64_t run = 0; run < 2; ++run) {
+    Score(task.query, keys, args.pool.head_dim, args.scale, task.seen.begin[run],
+          task.seen.end[run], next, shares);
+  }
+  __m256 top = _mm256_set1_ps(state.largest);
+  for (int64_t t = 0; t < padded; t += kLanes) {
+    top = _mm256_max_ps(top, _mm256_load_ps(shares + t));
+  }
+  const float largest = MaxLanes(top);
+  top = _mm256_set1_ps(largest);
+  __m256 sum = _mm256_setzero_ps();
+  for (int64_t t = 0; t < padded; t += kLanes) {
+    const __m256 share = Exp(_mm256_sub_ps(_mm256_load_ps(shares + t), top));
+    _mm256_store_ps(shares + t, share);
+    sum = _mm256_add_ps(sum, share);
+  }
+  const float shrink = ExpOne(state.largest - largest);
+  state.largest = largest;
+  state.sum = state.sum * shrink + SumLanes(sum);
+  return shrink;
+}
+
+template <typename T>
+void TakeValues(const T* values, int64_t dim, const HeadTask& task, const float* shares,
+                float shrink) {
+  int64_t c = 0;
+  while (const int64_t left = (dim - c) / kLanes) {
+    const int64_t registers = left > kMostRegisters ? kMostRegisters / 2 : left;
+    Unrolled<kMostRegisters>([&](auto i) {
+      if (registers != i + 1) return;
+      AddValues<T, i + 1>(values + c, shares, task.seen, shrink, dim, task.out + c);
+    });
+    c += registers * kLanes;
+  }
+  if (c < dim) {
+    AddLastValues(values + c, shares, task.seen, shrink, dim, dim - c, task.out + c);
+  }
+}
+
+/// Widens the rows of `from` that any of the tasks sees.
+inline void WidenSeen(const uint16_t* from, int64_t dim, const HeadTask* tasks, int64_t count,
+                      const char*& next, float* to) {
+  for (int64_t run = 0; run < 2; ++run) {
+    int64_t begin = kMaxBlockTokens, end = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const SeenKeys& seen = tasks[i].seen;
+      if (seen.begin[run] == seen.end[run]) continue;
+      begin = Least(begin, seen.begin[run]);
+      end = Most(end, seen.end[run]);
+    }
+    int64_t at = begin * dim;
+    for (; at + kLineValues <= end * dim; at += kLineValues) {
+      Fetch<1>(next, kLineBytes);
+      for (int64_t i = 0; i < kLineValues; i += kLanes) {
+        _mm256_store_ps(to + at + i, Load(from + at + i));
+      }
+    }
+    for (; at < end * dim; at += kLanes) _mm256_store_ps(to + at, Load(from + at));
+  }
+}
+
+template <typename T>
+struct Block {
+  static void Take(const AttentionArgs& args, const BlockView<T>& block, const HeadTask* tasks,
+                   int64_t count) {
+    alignas(32) float shares[kHeadTile][kMaxBlockTokens];
+    float shrink[kHeadTile];
     const int64_t dim = args.pool.head_dim;
-    alignas(32) float scores[kMaxBlockTokens];
-    const int64_t padded = (block.tokens + kLanes - 1) / kLanes * kLanes;
-    for (int64_t t = 0; t < padded; t += kLanes) {
-      _mm256_store_ps(scores + t, _mm256_set1_ps(-INFINITY));
+    const char* next = reinterpret_cast<const char*>(block.next);
+    if constexpr (sizeof(T) == sizeof(uint16_t)) {
+      if (count > 1 && dim % kLanes == 0 && block.tokens * dim <= kWidenedValues) {
+        alignas(32) float widened[kWidenedValues];
+        const char* fetched = nullptr;
+        WidenSeen(block.keys, dim, tasks, count, next, widened);
+        for (int64_t i = 0; i < count; ++i) {
+          shrink[i] = TakeKeys(args, widened, block.tokens, tasks[i], fetched, shares[i]);
+        }
+        WidenSeen(block.values, dim, tasks, count, next, widened);
+        for (int64_t i = 0; i < count; ++i) {
+          TakeValues(widened, dim, tasks[i], shares[i], shrink[i]);
+        }
+        return;
+      }
     }
-    for (int64_t run = 0; run < 2; ++run) {
-      Score(query, block.keys, dim, args.scale, seen.begin[run], seen.end[run], scores);
+    for (int64_t i = 0; i < count; ++i) {
+      shrink[i] = TakeKeys(args, block.keys, block.tokens, tasks[i], next, shares[i]);
+      next = nullptr;  // fetched once
     }
-    __m256 top = _mm256_set1_ps(state.largest);
-    for (int64_t t = 0; t < padded; t += kLanes) {
-      top = _mm256_max_ps(top, _mm256_load_ps(scores + t));
+    for (int64_t i = 0; i < count; ++i) {
+      TakeValues(block.values, dim, tasks[i], shares[i], shrink[i]);
     }
-    const float largest = MaxLanes(top);
-    top = _mm256_set1_ps(largest);
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t t = 0; t < padded; t += kLanes) {
-      const __m256 share = Exp(_mm256_sub_ps(_mm256_load_ps(scores + t), top));
-      _mm256_store_ps(scores + t, share);
-      sum = _mm256_add_ps(sum, share);
-    }
-    const float shrink = ExpOne(state.largest - largest);
-    int64_t c = 0;
-    for (; c + 8 * kLanes <= dim; c += 8 * kLanes) {
-      AddValues<T, 8>(block.values + c, scores, seen, shrink, dim, out + c);
-    }
-    for (; c + kLanes <= dim; c += kLanes) {
-      AddValues<T, 1>(block.values + c, scores, seen, shrink, dim, out + c);
-    }
-    if (c < dim) AddLastValues(block.values + c, scores, seen, shrink, dim, dim - c, out + c);
-    state.largest = largest;
-    state.sum = state.sum * shrink + SumLanes(sum);
   }
 };
 
 }  // namespace
 
-void Attention(const AttentionArgs& args) { WalkBlocks<Head>(args); }
+void Attention(const AttentionArgs& args) { WalkBlocks<Block>(args); }
 
-void MaskedAttention(const AttentionArgs& args) { WalkAllBlocks<Head>(args); }
+void MaskedAttention(const AttentionArgs& args) { WalkAllBlocks<Block>(args); }
 
 }  // namespace lookback::kernels::avx2

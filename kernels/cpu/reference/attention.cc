@@ -7,29 +7,35 @@
 namespace lookback::kernels::reference {
 namespace {
 
-/// What one query head makes of the keys of one block that it sees, in ascending order.
+/// Each query head takes the keys of one block that it sees in ascending order.
 template <typename T>
-struct Head {
-  static void Take(const AttentionArgs& args, const float* query, const BlockView<T>& block,
-                   const SeenKeys& seen, Softmax& state, float* out) {
+struct Block {
+  static void Take(const AttentionArgs& args, const BlockView<T>& block, const HeadTask* tasks,
+                   int64_t count) {
+    for (int64_t i = 0; i < count; ++i) TakeOne(args, block, tasks[i]);
+  }
+
+  static void TakeOne(const AttentionArgs& args, const BlockView<T>& block, const HeadTask& task) {
     const int64_t dim = args.pool.head_dim;
+    const SeenKeys& seen = task.seen;
+    Softmax& state = *task.softmax;
     float scores[kMaxBlockTokens];
     float largest = state.largest;
     for (int64_t run = 0; run < 2; ++run) {
       for (int64_t t = seen.begin[run]; t < seen.end[run]; ++t) {
-        scores[t] = Dot(query, block.keys + t * dim, dim) * args.scale;
+        scores[t] = Dot(task.query, block.keys + t * dim, dim) * args.scale;
         largest = std::fmax(largest, scores[t]);
       }
     }
     const float shrink = std::exp(state.largest - largest);
-    for (int64_t c = 0; c < dim; ++c) out[c] *= shrink;
+    for (int64_t c = 0; c < dim; ++c) task.out[c] *= shrink;
     float sum = 0.0F;
     for (int64_t run = 0; run < 2; ++run) {
       for (int64_t t = seen.begin[run]; t < seen.end[run]; ++t) {
         const float share = std::exp(scores[t] - largest);
         sum += share;
         const T* value = block.values + t * dim;
-        for (int64_t c = 0; c < dim; ++c) out[c] += share * Widen(value[c]);
+        for (int64_t c = 0; c < dim; ++c) task.out[c] += share * Widen(value[c]);
       }
     }
     state.largest = largest;
@@ -69,9 +75,9 @@ void WriteRows(const KvWriteArgs& args) {
 
 }  // namespace
 
-void Attention(const AttentionArgs& args) { WalkBlocks<Head>(args); }
+void Attention(const AttentionArgs& args) { WalkBlocks<Block>(args); }
 
-void MaskedAttention(const AttentionArgs& args) { WalkAllBlocks<Head>(args); }
+void MaskedAttention(const AttentionArgs& args) { WalkAllBlocks<Block>(args); }
 
 void KvWrite(const KvWriteArgs& args) {
   if (args.pool.type == Element::kF32) {
