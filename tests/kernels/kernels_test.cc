@@ -282,18 +282,24 @@ struct Cache {
 };
 
 TEST_P(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
-  const int64_t tokens = 150, kv_heads = 2, group = 3, dim = 20;
+  const int64_t tokens = 150, kv_heads = 2, group = 3;
   const std::vector<HeadReach> reach = {{1, 0},  {7, 0}, {32, 5}, {33, 0}, {INT64_MAX / 2, 0},
                                         {64, 40}};
+  struct Shape {
+    int64_t block_tokens;
+    int64_t dim;
+  };
   for (const Element type : {Element::kF32, Element::kBF16}) {
-    for (const int64_t block_tokens : {16, 32}) {
+    for (const Shape shape : {Shape{16, 20}, {32, 20}, {32, 64}, {16, 80}, {32, 136}}) {
+      const int64_t block_tokens = shape.block_tokens, dim = shape.dim;
+      const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
       Cache cache(tokens, kv_heads, dim, block_tokens, type);
       const int64_t heads = kv_heads * group, stride = heads * dim;
       const auto q = Random(tokens * stride, 22);
       std::vector<float> out(q.size(), kNan), twin = out;
       AttentionCount count, unused;
       AttentionArgs args{cache.pool,        cache.map(), q.data(), out.data(), stride,
-                         reach.data(),      kv_heads,    group,    0.25F,      0,
+                         reach.data(),      kv_heads,    group,    scale,      0,
                          tokens * kv_heads, &count};
       set().attention(args);
       args.out = twin.data();
@@ -322,7 +328,7 @@ TEST_P(Attention, MatchesF64TouchesOnlyVisibleKeysAndCountsThem) {
               };
               for (int64_t c = 0; c < dim; ++c)
                 score += q[static_cast<size_t>(i * stride + h * dim + c)] * at(cache.k, c);
-              const double weight = std::exp(score * 0.25);
+              const double weight = std::exp(score * static_cast<double>(scale));
               sum += weight;
               for (int64_t c = 0; c < dim; ++c)
                 mix[static_cast<size_t>(c)] += weight * at(cache.v, c);
