@@ -1,27 +1,100 @@
 #include <cstring>
-#include <initializer_list>
+#include <iterator>
 
 #include "kernels/kernels.h"
 
-namespace lookback::kernels {
-
-#ifndef LOOKBACK_HAVE_AVX2
-const KernelTable* Avx2Kernels() { return nullptr; }
+#ifdef LOOKBACK_X86_SETS
+#include <cpuid.h>
 #endif
 
-const KernelTable* const* UsableKernels() {
-  static constexpr size_t kSets = 2;
-  struct List {
-    const KernelTable* sets[kSets + 1] = {};
-    List() {
-      size_t count = 0;
-      for (const KernelTable* set : {Avx2Kernels(), &ReferenceKernels()}) {  // best first
-        if (set != nullptr) sets[count++] = set;
-      }
+namespace lookback::kernels {
+
+#ifdef LOOKBACK_X86_SETS
+
+// What cpu/vector/set.cc puts into a table, once a set.
+namespace avx2 {
+void Fill(KernelTable& table);
+}
+namespace avxvnni {
+void Fill(KernelTable& table);
+}
+namespace avx512 {
+void Fill(KernelTable& table);
+}
+namespace avx512vnni {
+void Fill(KernelTable& table);
+}
+
+namespace {
+
+bool HasAvx2() {
+  // Every CPU with these two has F16C as well, which not every compiler can be asked for.
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool HasAvxVnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAvxVnni = 1U << 4;
+  return HasAvx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
+
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
+
+struct VectorSet {
+  const char* name;
+  bool (*usable)();
+  void (*fill)(KernelTable&);
+};
+
+constexpr VectorSet kVectorSets[] = {
+    // Best first.
+    {"avx512vnni", HasAvx512Vnni, avx512vnni::Fill},
+    {"avx512", HasAvx512, avx512::Fill},
+    {"avxvnni", HasAvxVnni, avxvnni::Fill},
+    {"avx2", HasAvx2, avx2::Fill},
+};
+
+#else
+
+namespace {
+
+struct VectorSet {
+  const char* name;
+  bool (*usable)();
+  void (*fill)(KernelTable&);
+};
+constexpr VectorSet kVectorSets[] = {{"none", [] { return false; }, nullptr}};
+
+#endif
+
+struct Sets {
+  KernelTable tables[std::size(kVectorSets)];
+  const KernelTable* usable[std::size(kVectorSets) + 2] = {};  // the reference and the null
+
+  Sets() {
+    size_t count = 0;
+    for (const VectorSet& set : kVectorSets) {
+      if (!set.usable()) continue;
+      KernelTable& table = tables[count];
+      table = ReferenceKernels();
+      table.name = set.name;
+      set.fill(table);
+      usable[count++] = &table;
     }
-  };
-  static const List list;
-  return list.sets;
+    usable[count] = &ReferenceKernels();
+  }
+};
+
+}  // namespace
+
+const KernelTable* const* UsableKernels() {
+  static const Sets sets;
+  return sets.usable;
 }
 
 const KernelTable* FindKernels(const char* name) {

@@ -341,13 +341,14 @@ struct KernelTable {
   /// reach. All blocks must be present; counts nothing.
   void (*masked_attention)(const AttentionArgs&);
   void (*depth_mix)(const DepthMixArgs&);
+  /// For benches: products and sums in registers alone, with what the set multiplies f32 (kF32) or
+  /// integers of 8 bits (kQ8) by. Returns how many operations that were, a product and a sum being
+  /// two; proportional to `rounds`.
+  double (*peak)(Element type, int64_t rounds);
 };
 
 /// Slow, obvious C++ for any CPU: what every faster set is tested against.
 const KernelTable& ReferenceKernels();
-/// For CPUs with AVX2, FMA and F16C; null where the set is not built or this CPU lacks one.
-const KernelTable* Avx2Kernels();
-
 /// The sets that this machine can run, best first; the reference is the last. Null ends the list.
 const KernelTable* const* UsableKernels();
 

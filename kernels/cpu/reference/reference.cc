@@ -23,6 +23,7 @@ const KernelTable& ReferenceKernels() {
       .attention = reference::Attention,
       .masked_attention = reference::MaskedAttention,
       .depth_mix = reference::DepthMix,
+      .peak = reference::Peak,
   };
   return kTable;
 }

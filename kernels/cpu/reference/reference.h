@@ -23,5 +23,6 @@ void KvWrite(const KvWriteArgs& args);
 void Attention(const AttentionArgs& args);
 void MaskedAttention(const AttentionArgs& args);
 void DepthMix(const DepthMixArgs& args);
+double Peak(Element type, int64_t rounds);
 
 }  // namespace lookback::kernels::reference

@@ -6,7 +6,7 @@
 
 #include "kernels/kernels.h"
 
-namespace lookback::kernels::avx2 {
+namespace lookback::kernels::LOOKBACK_SET {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
@@ -37,4 +37,4 @@ inline void Fetch(const char*& next, int64_t bytes) {
 }
 
 }  // namespace
-}  // namespace lookback::kernels::avx2
+}  // namespace lookback::kernels::LOOKBACK_SET

@@ -1,9 +1,10 @@
-// The AVX2 + FMA set: what it does itself. The rest of its table is the reference's.
+// The vector sets: one source, compiled once a set with LOOKBACK_SET as its namespace and the set's
+// instructions. What a set does not do itself is the reference's.
 #pragma once
 
 #include "kernels/kernels.h"
 
-namespace lookback::kernels::avx2 {
+namespace lookback::kernels::LOOKBACK_SET {
 
 void Gemm(const GemmArgs& args);
 void QuantizeRows(const QuantizeRowsArgs& args);
@@ -14,5 +15,6 @@ void Swiglu(const SwigluArgs& args);
 void Attention(const AttentionArgs& args);
 void MaskedAttention(const AttentionArgs& args);
 void DepthMix(const DepthMixArgs& args);
+double Peak(Element type, int64_t rounds);
 
-}  // namespace lookback::kernels::avx2
+}  // namespace lookback::kernels::LOOKBACK_SET

@@ -1,11 +1,11 @@
 // Norms, the gated activation and the routing read: one row at a time.
 #include <math.h>
 
-#include "kernels/cpu/avx2/avx2.h"
-#include "kernels/cpu/avx2/simd.h"
 #include "kernels/cpu/depth_sources.h"
+#include "kernels/cpu/vector/set.h"
+#include "kernels/cpu/vector/simd.h"
 
-namespace lookback::kernels::avx2 {
+namespace lookback::kernels::LOOKBACK_SET {
 namespace {
 
 float InverseRmsOf(const float* x, int64_t width, float eps) {
@@ -13,43 +13,37 @@ float InverseRmsOf(const float* x, int64_t width, float eps) {
 }
 
 /// silu(gate) · up
-__m256 Gated(__m256 gate, __m256 up) {
-  const __m256 one = _mm256_set1_ps(1.0F);
-  const __m256 below = _mm256_add_ps(one, Exp(_mm256_sub_ps(_mm256_setzero_ps(), gate)));
-  return _mm256_mul_ps(_mm256_div_ps(gate, below), up);
-}
+Floats Gated(Floats gate, Floats up) { return gate / (All(1.0F) + Exp(Zero() - gate)) * up; }
 
 /// y = share · x, or y += share · x
 template <bool kAdd>
 void AddScaled(const float* x, float share, int64_t width, float* y) {
-  const __m256 factor = _mm256_set1_ps(share);
+  const Floats factor = All(share);
   int64_t c = 0;
   for (; c + kLanes <= width; c += kLanes) {
-    const __m256 part = Load(x + c);
-    _mm256_storeu_ps(
-        y + c, kAdd ? _mm256_fmadd_ps(factor, part, Load(y + c)) : _mm256_mul_ps(factor, part));
+    const Floats part = Load(x + c);
+    Store(y + c, kAdd ? Fma(factor, part, Load(y + c)) : factor * part);
   }
   if (c == width) return;
-  const __m256 part = LoadTail(x + c, width - c);
-  const __m256 before = kAdd ? LoadTail(y + c, width - c) : _mm256_setzero_ps();
-  StoreTail(y + c, width - c, _mm256_fmadd_ps(factor, part, before));
+  const Floats part = LoadTail(x + c, width - c);
+  const Floats before = kAdd ? LoadTail(y + c, width - c) : Zero();
+  StoreTail(y + c, width - c, Fma(factor, part, before));
 }
 
 /// z = exp(z − largest); returns their sum.
 float ExpAndSum(float* z, int64_t count, float largest) {
-  const __m256 top = _mm256_set1_ps(largest);
-  __m256 sum = _mm256_setzero_ps();
+  const Floats top = All(largest);
+  Floats sum = Zero();
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const __m256 share = Exp(_mm256_sub_ps(Load(z + i), top));
-    _mm256_storeu_ps(z + i, share);
-    sum = _mm256_add_ps(sum, share);
+    const Floats share = Exp(Load(z + i) - top);
+    Store(z + i, share);
+    sum += share;
   }
   if (i < count) {
-    const __m256 mask = _mm256_castsi256_ps(LaneMask(count - i));
-    const __m256 share = _mm256_and_ps(mask, Exp(_mm256_sub_ps(LoadTail(z + i, count - i), top)));
+    const Floats share = Head(Exp(LoadTail(z + i, count - i) - top), count - i);
     StoreTail(z + i, count - i, share);
-    sum = _mm256_add_ps(sum, share);
+    sum += share;
   }
   return SumLanes(sum);
 }
@@ -61,11 +55,10 @@ void RmsNorm(const RmsNormArgs& args) {
     const float* x = args.x + r * args.x_stride;
     float* y = args.y + r * args.y_stride;
     const float inverse = InverseRmsOf(x, args.width, args.eps);
-    const __m256 factor = _mm256_set1_ps(inverse);
+    const Floats factor = All(inverse);
     int64_t i = 0;
     for (; i + kLanes <= args.width; i += kLanes) {
-      _mm256_storeu_ps(y + i,
-                       _mm256_mul_ps(_mm256_mul_ps(Load(x + i), factor), Load(args.weight + i)));
+      Store(y + i, Load(x + i) * factor * Load(args.weight + i));
     }
     for (; i < args.width; ++i) y[i] = x[i] * inverse * args.weight[i];
   }
@@ -81,7 +74,7 @@ void Swiglu(const SwigluArgs& args) {
   int64_t i = args.row_begin * args.width;
   const int64_t end = args.row_end * args.width;
   for (; i + kLanes <= end; i += kLanes) {
-    _mm256_storeu_ps(args.out + i, Gated(Load(args.gate + i), Load(args.up + i)));
+    Store(args.out + i, Gated(Load(args.gate + i), Load(args.up + i)));
   }
   if (i == end) return;
   StoreTail(args.out + i, end - i,
@@ -117,4 +110,4 @@ void DepthMix(const DepthMixArgs& args) {
   }
 }
 
-}  // namespace lookback::kernels::avx2
+}  // namespace lookback::kernels::LOOKBACK_SET

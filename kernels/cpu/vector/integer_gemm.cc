@@ -3,11 +3,11 @@
 // may be summed by whatever way is fastest.
 #include <math.h>
 
-#include "kernels/cpu/avx2/avx2.h"
-#include "kernels/cpu/avx2/simd.h"
-#include "kernels/cpu/avx2/tiles.h"
+#include "kernels/cpu/vector/set.h"
+#include "kernels/cpu/vector/simd.h"
+#include "kernels/cpu/vector/tiles.h"
 
-namespace lookback::kernels::avx2 {
+namespace lookback::kernels::LOOKBACK_SET {
 namespace {
 
 // Up to so many rows, a group's products are summed across a register; beyond, the weights are laid
@@ -18,49 +18,108 @@ constexpr int64_t kFewRows = 5;
 constexpr int64_t kTile = 8;
 // What a tile's weights may have to be fetched, by the tile before, into the first-level cache; a
 // panel's into the second.
-constexpr int64_t kTileBytes = int64_t{16} << 10;
+constexpr int64_t kTileBytes = int64_t{24} << 10;
 constexpr int64_t kPanelBytes = int64_t{96} << 10;
 
 // Bytes of x and of w whose products make one lane of 32 bits.
 constexpr int64_t kStep = 4;
 constexpr int64_t kGroupSteps = kQuantGroup / kStep;
-// The sums of 4 rows by two registers of outputs, and room for what a product takes.
+// The sums of so many rows by two registers of outputs take half of the registers, what a product
+// takes the others.
 constexpr int64_t kPanelRegisters = 2;
 constexpr int64_t kPanelOutputs = kPanelRegisters * kLanes;
-constexpr int64_t kTileRows = 4;
+constexpr int64_t kTileRows = kLanes / 2;
 // So many groups of a panel stay in the first-level cache, beside the sums of so many rows.
 constexpr int64_t kPanelGroups = 32;
 constexpr int64_t kBlockRows = 128;
 
-inline __m256i Load32(const void* from) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+// Of registers of bytes, pairs of them in lanes of 16 bits, and fours in lanes of 32: what AVX2 and
+// AVX-512 both have, under one name.
+inline __m256i Add16(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
+inline __m256i Add32(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
+inline __m256i Subtract32(__m256i a, int32_t b) {
+  return _mm256_sub_epi32(a, _mm256_set1_epi32(b));
 }
-inline __m256i Ones() { return _mm256_set1_epi16(1); }
+/// u0 · s0 + u1 · s1 of bytes without and with a sign, in 16 bits, which must have room for it.
+inline __m256i MultiplyPairs(__m256i u, __m256i s) { return _mm256_maddubs_epi16(u, s); }
+inline __m256i AddPairs(__m256i x) { return _mm256_madd_epi16(x, _mm256_set1_epi16(1)); }
+inline __m256i Magnitude(__m256i x) { return _mm256_abs_epi8(x); }
+/// x, or −x where w is less than 0; anything where w is 0.
+inline __m256i WithSignOf(__m256i w, __m256i x) { return _mm256_sign_epi8(x, w); }
+inline __m256i FlipSign(__m256i x) { return _mm256_xor_si256(x, _mm256_set1_epi8(-128)); }
+
+#ifdef __AVX512F__
+inline __m512i Add16(__m512i a, __m512i b) { return _mm512_add_epi16(a, b); }
+inline __m512i Add32(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
+inline __m512i Subtract32(__m512i a, int32_t b) {
+  return _mm512_sub_epi32(a, _mm512_set1_epi32(b));
+}
+inline __m512i MultiplyPairs(__m512i u, __m512i s) { return _mm512_maddubs_epi16(u, s); }
+inline __m512i AddPairs(__m512i x) { return _mm512_madd_epi16(x, _mm512_set1_epi16(1)); }
+inline __m512i Magnitude(__m512i x) { return _mm512_abs_epi8(x); }
+inline __m512i WithSignOf(__m512i w, __m512i x) {
+  return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+}
+#endif
+
+// sums + the products of four bytes without and with a sign each, in lanes of 32 bits.
+#if defined(__AVX512VNNI__)
+constexpr bool kHasDots = true;
+inline __m256i AddDots(__m256i sums, __m256i u, __m256i s) {
+  return _mm256_dpbusd_epi32(sums, u, s);
+}
+inline __m512i AddDots(__m512i sums, __m512i u, __m512i s) {
+  return _mm512_dpbusd_epi32(sums, u, s);
+}
+#elif defined(__AVXVNNI__)
+constexpr bool kHasDots = true;
+inline __m256i AddDots(__m256i sums, __m256i u, __m256i s) {
+  return _mm256_dpbusd_avx_epi32(sums, u, s);
+}
+#else
+constexpr bool kHasDots = false;
+template <typename Register>
+inline Register AddDots(Register sums, Register /*u*/, Register /*s*/) {
+  return sums;  // not called
+}
+#endif
+
+inline __m256i Load32(const void* from) { return eight::LoadInts(from); }
 
 /// How weights of one type are read and multiplied. A group's 32 bytes of Load meet as many of x in
-/// Products, which leaves them added by fours or by twos; Whole makes integers of 32 bits of them,
-/// a lane's sum over the group.
+/// AddProducts, which leaves them added by fours or by twos; Whole makes integers of 32 bits of
+/// them, a lane's sum over the group.
 template <Element kType>
 struct Weights;
 
+/// With dots, w · x as (w + 128) · x − 128 · x; else as |w| · (x with w's sign), of which no pair
+/// leaves 16 bits: at most 2 · 128 · 127.
 template <>
 struct Weights<Element::kQ8> {
+  static inline __m256i OfBytes(__m256i w) { return kHasDots ? FlipSign(w) : w; }
   static inline __m256i Load(const IntegerGemmArgs& args, int64_t row, int64_t group) {
-    return Load32(static_cast<const int8_t*>(args.w.data) + row * args.k + group * kQuantGroup);
+    const auto* from = static_cast<const int8_t*>(args.w.data) + row * args.k;
+    return OfBytes(Load32(from + group * kQuantGroup));
   }
   static inline __m256i LoadLast(const IntegerGemmArgs& args, int64_t row, int64_t group) {
     const int8_t* from = static_cast<const int8_t*>(args.w.data) + row * args.k;
     int8_t padded[kQuantGroup] = {};
     for (int64_t i = group * kQuantGroup; i < args.k; ++i) padded[i % kQuantGroup] = from[i];
-    return Load32(padded);
+    return OfBytes(Load32(padded));
   }
-  /// No pair leaves 16 bits: at most 2 · 128 · 127.
-  static inline __m256i Products(__m256i w, __m256i x) {
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_madd_epi16(pairs, Ones());
+  template <typename Register>
+  static inline Register AddProducts(Register sums, Register w, Register x) {
+    if constexpr (kHasDots) return AddDots(sums, w, x);
+    return Add32(sums, AddPairs(MultiplyPairs(Magnitude(w), WithSignOf(w, x))));
   }
-  static inline __m256i Add(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
-  static inline __m256i Whole(__m256i sums, int32_t /*sum_of_x*/) { return sums; }
+  template <typename Register>
+  static inline Register Add(Register a, Register b) {
+    return Add32(a, b);
+  }
+  template <typename Register>
+  static inline Register Whole(Register sums, int32_t sum_of_x) {
+    return kHasDots ? Subtract32(sums, 128 * sum_of_x) : sums;
+  }
 };
 
 /// sum (nibble − 8) · x = sum nibble · x − 8 · sum x
@@ -78,12 +137,40 @@ struct Weights<Element::kQ4> {
     return Load(args, row, group);
   }
   /// Sixteen pairs stay within 16 bits: at most 16 · 15 · 127.
-  static inline __m256i Products(__m256i w, __m256i x) { return _mm256_maddubs_epi16(w, x); }
-  static inline __m256i Add(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
-  static inline __m256i Whole(__m256i sums, int32_t sum_of_x) {
-    return _mm256_sub_epi32(_mm256_madd_epi16(sums, Ones()), _mm256_set1_epi32(8 * sum_of_x));
+  template <typename Register>
+  static inline Register AddProducts(Register sums, Register w, Register x) {
+    if constexpr (kHasDots) return AddDots(sums, w, x);
+    return Add16(sums, MultiplyPairs(w, x));
+  }
+  template <typename Register>
+  static inline Register Add(Register a, Register b) {
+    return kHasDots ? Add32(a, b) : Add16(a, b);
+  }
+  template <typename Register>
+  static inline Register Whole(Register sums, int32_t sum_of_x) {
+    return Subtract32(kHasDots ? sums : AddPairs(sums), 8 * sum_of_x);
   }
 };
+
+/// Four bytes in every lane.
+inline Ints AllSteps(const int8_t* from) {
+  int32_t four;
+  __builtin_memcpy(&four, from, sizeof four);
+#ifdef __AVX512F__
+  return _mm512_set1_epi32(four);
+#else
+  return _mm256_set1_epi32(four);
+#endif
+}
+
+/// Keeps the compiler from forming all products before it adds the first.
+inline void KeepOrder(Ints& x) {
+#ifdef __AVX512F__
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+x"(x));
+#endif
+}
 
 /// Lane i of the result: the eight lanes of p[i], added.
 template <typename Weights>
@@ -149,24 +236,13 @@ inline void TransposeScales(const IntegerGemmArgs& args, const Outputs& outputs,
   }
 }
 
-/// sums + an integer times its scales, lane by lane.
-inline __m256 AddScaled(__m256i integers, __m256 scale_of_w, float scale_of_x, __m256 sums) {
-  const __m256 scale = _mm256_mul_ps(scale_of_w, _mm256_set1_ps(scale_of_x));
-  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), scale, sums);
-}
-
-/// y[row][o] for up to kLanes outputs from `begin` on.
-inline void Store(const IntegerGemmArgs& args, int64_t row, const Outputs& outputs, int64_t begin,
-                  __m256 sums) {
-  const int64_t count = outputs.count - begin, out = outputs.out + begin;
-  if (count <= 0) return;
-  float* y = args.y + row * args.y_stride + out;
-  if (count >= kLanes) {
-    const __m256 bias = args.bias != nullptr ? Load(args.bias + out) : _mm256_setzero_ps();
-    return _mm256_storeu_ps(y, _mm256_add_ps(sums, bias));
+/// y[row][o] = sums[o] + bias[o] of the outputs.
+inline void StoreSums(const IntegerGemmArgs& args, int64_t row, const Outputs& outputs,
+                      const float* sums) {
+  float* y = args.y + row * args.y_stride + outputs.out;
+  for (int64_t o = 0; o < outputs.count; ++o) {
+    y[o] = sums[o] + (args.bias != nullptr ? args.bias[outputs.out + o] : 0.0F);
   }
-  const __m256 bias = args.bias != nullptr ? LoadTail(args.bias + out, count) : _mm256_setzero_ps();
-  StoreTail(y, count, _mm256_add_ps(sums, bias));
 }
 
 /// kTile outputs of all rows, at most kFewRows; the weights go through once.
@@ -177,8 +253,8 @@ void FewRows(const IntegerGemmArgs& args, const Outputs& outputs) {
   const char* next = NextTile<kTile>(args.w, args.k, outputs.out, kTileBytes);
   int64_t rows_of_w[kTile];
   for (int64_t o = 0; o < kTile; ++o) rows_of_w[o] = outputs.row(o);
-  __m256 sums[Rows];
-  Unrolled<Rows>([&](auto r) { sums[r] = _mm256_setzero_ps(); });
+  eight::Floats sums[Rows];
+  Unrolled<Rows>([&](auto r) { sums[r] = eight::Zero(); });
   alignas(32) float scales[kTile][kTile];
   const auto add = [&](int64_t group, const auto& load) __attribute__((always_inline)) {
     Unrolled<Rows>([&](auto r) __attribute__((always_inline)) {
@@ -186,10 +262,11 @@ void FewRows(const IntegerGemmArgs& args, const Outputs& outputs) {
       const __m256i x = Load32(args.x.q + at * kQuantGroup);
       __m256i products[kTile];
       Unrolled<kTile>([&](auto o) __attribute__((always_inline)) {
-        products[o] = W::Products(load(args, rows_of_w[o], group), x);
+        products[o] = W::AddProducts(_mm256_setzero_si256(), load(args, rows_of_w[o], group), x);
       });
-      sums[r] = AddScaled(W::Whole(SumEachOfEight<W>(products), args.x.sum[at]),
-                          _mm256_load_ps(scales[group % kTile]), args.x.scale[at], sums[r]);
+      const __m256i integers = W::Whole(SumEachOfEight<W>(products), args.x.sum[at]);
+      const eight::Floats scale = eight::Load(scales[group % kTile]) * eight::All(args.x.scale[at]);
+      sums[r] = eight::Fma(eight::ToFloats(integers), scale, sums[r]);
     });
   };
   for (int64_t first = 0; first < groups; first += kTile) {
@@ -201,16 +278,19 @@ void FewRows(const IntegerGemmArgs& args, const Outputs& outputs) {
     }
   }
   if (whole < groups) add(whole, W::LoadLast);
-  for (int64_t r = 0; r < Rows; ++r) Store(args, r, outputs, 0, sums[r]);
+  for (int64_t r = 0; r < Rows; ++r) {
+    eight::Store(scales[0], sums[r]);
+    StoreSums(args, r, outputs, scales[0]);
+  }
 }
 
 /// Up to kPanelGroups groups of the weights of kPanelOutputs outputs, and the sums so far.
 template <Element kType>
 struct Panel {
   using W = Weights<kType>;
-  alignas(32) uint8_t bytes[kPanelGroups * kGroupSteps][kPanelOutputs][kStep];
-  alignas(32) float scales[kPanelGroups][kPanelOutputs];
-  alignas(32) float sums[kBlockRows][kPanelOutputs];
+  alignas(64) uint8_t bytes[kPanelGroups * kGroupSteps][kPanelOutputs][kStep];
+  alignas(64) float scales[kPanelGroups][kPanelOutputs];
+  alignas(64) float sums[kBlockRows][kPanelOutputs];
 
   void Pack(const IntegerGemmArgs& args, const Outputs& outputs, int64_t first, int64_t groups) {
     const int64_t whole = args.k / kQuantGroup;
@@ -242,20 +322,17 @@ struct Panel {
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t at = row * stride + first + g;
       const int8_t* x = args.x.q + at * kQuantGroup;
-      __m256i parts[Rows][kPanelRegisters];
+      Ints parts[Rows][kPanelRegisters];
       const auto step = [&](int64_t s, auto is_first) __attribute__((always_inline)) {
-        __m256i w[kPanelRegisters];
+        Ints w[kPanelRegisters];
         Unrolled<kPanelRegisters>([&](auto c) __attribute__((always_inline)) {
-          w[c] = Load32(bytes[g * kGroupSteps + s][c * kLanes]);
+          w[c] = LoadInts(bytes[g * kGroupSteps + s][c * kLanes]);
         });
         Unrolled<Rows>([&](auto r) __attribute__((always_inline)) {
-          int32_t four;
-          __builtin_memcpy(&four, x + r * stride * kQuantGroup + s * kStep, sizeof four);
-          const __m256i part = _mm256_set1_epi32(four);
+          const Ints part = AllSteps(x + r * stride * kQuantGroup + s * kStep);
           Unrolled<kPanelRegisters>([&](auto c) __attribute__((always_inline)) {
-            const __m256i products = W::Products(w[c], part);
-            parts[r][c] = is_first ? products : W::Add(parts[r][c], products);
-            asm volatile("" : "+x"(parts[r][c]));  // else all products come before all sums
+            parts[r][c] = W::AddProducts(is_first ? Ints{} : parts[r][c], w[c], part);
+            KeepOrder(parts[r][c]);
           });
         });
       };
@@ -263,11 +340,12 @@ struct Panel {
 #pragma GCC unroll 1  // else GCC 12 adds in another order, for which there are too few registers
       for (int64_t s = 1; s < kGroupSteps; ++s) step(s, Constant<0>{});
       Unrolled<Rows>([&](auto r) __attribute__((always_inline)) {
+        const int64_t of_row = at + r * stride;
         Unrolled<kPanelRegisters>([&](auto c) __attribute__((always_inline)) {
           float* sum = &to[r][c * kLanes];
-          _mm256_store_ps(sum, AddScaled(W::Whole(parts[r][c], args.x.sum[at + r * stride]),
-                                         _mm256_load_ps(&scales[g][c * kLanes]),
-                                         args.x.scale[at + r * stride], _mm256_load_ps(sum)));
+          const Ints integers = W::Whole(parts[r][c], args.x.sum[of_row]);
+          const Floats scale = Load(&scales[g][c * kLanes]) * All(args.x.scale[of_row]);
+          Store(sum, Fma(ToFloats(integers), scale, Load(sum)));
         });
       });
     }
@@ -300,9 +378,7 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
     }
   }
   for (int64_t row = begin; row < end; ++row) {
-    for (int64_t o = 0; o < kPanelOutputs; o += kLanes) {
-      Store(args, row, outputs, o, _mm256_load_ps(&panel.sums[row - begin][o]));
-    }
+    StoreSums(args, row, outputs, panel.sums[row - begin]);
   }
 }
 
@@ -325,22 +401,6 @@ void GemmOf(const IntegerGemmArgs& args) {
   }
 }
 
-/// The four registers of a group of x, zeros behind `count` values.
-struct Values {
-  __m256 part[kQuantGroup / kLanes];
-};
-
-inline Values LoadValues(const float* x, int64_t count) {
-  Values values;
-  for (int64_t j = 0; j < kQuantGroup / kLanes; ++j) {
-    const int64_t left = count - j * kLanes;
-    values.part[j] = left >= kLanes ? Load(x + j * kLanes)
-                     : left <= 0    ? _mm256_setzero_ps()
-                                    : LoadTail(x + j * kLanes, left);
-  }
-  return values;
-}
-
 }  // namespace
 
 void IntegerGemm(const IntegerGemmArgs& args) {
@@ -351,41 +411,4 @@ void IntegerGemm(const IntegerGemmArgs& args) {
   }
 }
 
-void QuantizeRows(const QuantizeRowsArgs& args) {
-  const int64_t groups = QuantGroups(args.k);
-  const __m256 sign = _mm256_set1_ps(-0.0F);
-  for (int64_t row = args.row_begin; row < args.row_end; ++row) {
-    for (int64_t group = 0; group < groups; ++group) {
-      const Values x = LoadValues(args.x + row * args.x_stride + group * kQuantGroup,
-                                  args.k - group * kQuantGroup);
-      __m256 top = _mm256_setzero_ps(), difference = top;
-      for (const __m256 part : x.part) {
-        top = _mm256_max_ps(top, _mm256_andnot_ps(sign, part));
-        difference = _mm256_add_ps(difference, _mm256_sub_ps(part, part));  // NaN if not finite
-      }
-      const float largest = MaxLanes(top);
-      const bool finite = SumLanes(difference) == 0.0F;
-      const bool zeros = !finite || largest < kLeastQuantized;
-      const __m256 inverse = _mm256_set1_ps(zeros ? 0.0F : 127.0F / largest);
-      __m256i q[kQuantGroup / kLanes];
-      for (int64_t j = 0; j < kQuantGroup / kLanes; ++j) {
-        q[j] =
-            zeros ? _mm256_setzero_si256() : _mm256_cvtps_epi32(_mm256_mul_ps(x.part[j], inverse));
-      }
-      const int64_t at = row * groups + group;
-      // Packing goes by halves of registers: bytes come as 0 4 1 5 … in words of four.
-      const __m256i packed =
-          _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-      const __m256i ordered =
-          _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(args.out.q + at * kQuantGroup), ordered);
-      const __m256i four =
-          _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
-      // Exact in f32: at most 32 · 127.
-      args.out.sum[at] = static_cast<int32_t>(SumLanes(_mm256_cvtepi32_ps(four)));
-      args.out.scale[at] = !finite ? NAN : zeros ? 0.0F : largest / 127.0F;
-    }
-  }
-}
-
-}  // namespace lookback::kernels::avx2
+}  // namespace lookback::kernels::LOOKBACK_SET

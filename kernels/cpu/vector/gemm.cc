@@ -1,22 +1,21 @@
-#include "kernels/cpu/avx2/avx2.h"
-#include "kernels/cpu/avx2/simd.h"
-#include "kernels/cpu/avx2/tiles.h"
+#include "kernels/cpu/vector/set.h"
+#include "kernels/cpu/vector/simd.h"
+#include "kernels/cpu/vector/tiles.h"
 
-namespace lookback::kernels::avx2 {
+namespace lookback::kernels::LOOKBACK_SET {
 namespace {
 
-// An element of y is the sum of one register's eight sums over ascending k, whatever the tile and
+// An element of y is the sum of one register's kLanes sums over ascending k, whatever the tile and
 // whatever the type of the weights, which are widened to f32 without rounding.
 
-// A tile of 3 rows by 4 outputs: 12 sums, 3 pieces of x and one of w fill the 16 registers.
-constexpr int64_t kTileRows = 3;
+// A tile of a product is kTileRows rows by so many outputs.
 constexpr int64_t kTileOutputs = 4;
 // Up to so many rows, weights are widened for each tile; beyond, once for all rows of a block.
-constexpr int64_t kFewRows = 2 * kTileRows;
+constexpr int64_t kFewRows = 6;
 // A block's rows of x, which are gone over for every tile of outputs, stay in the second-level
 // cache, and the widened weights of a tile in the first.
 constexpr int64_t kRowBlockBytes = int64_t{384} << 10;
-constexpr int64_t kBlockRows = 32 * kTileRows;
+constexpr int64_t kBlockRows = 96;
 constexpr int64_t kBlockDepth = 1024;
 // A tile's weights are fetched while the tile before is worked on, if both have room in the cache:
 // the first-level one for few rows, the second for many. What is longer makes streams that the CPU
@@ -27,7 +26,7 @@ constexpr int64_t kManyRowsTileBytes = int64_t{96} << 10;
 /// What weights are loaded by: a quantized group, 32 values of one row in f32.
 constexpr int64_t kPiece = kQuantGroup;
 struct Piece {
-  __m256 part[kPiece / kLanes];
+  Floats part[kPiece / kLanes];
 };
 
 /// Weights of f32 or bf16.
@@ -40,7 +39,9 @@ struct Plain {
   }
   static inline Piece Whole(const GemmArgs& args, int64_t row, int64_t piece) {
     const T* from = At(args, row, piece);
-    return {{Load(from), Load(from + kLanes), Load(from + 2 * kLanes), Load(from + 3 * kLanes)}};
+    Piece out;
+    for (int64_t j = 0; j < kPiece / kLanes; ++j) out.part[j] = Load(from + j * kLanes);
+    return out;
   }
   /// The first `count` of a piece, zeros behind them.
   static inline Piece Part(const GemmArgs& args, int64_t row, int64_t piece, int64_t count) {
@@ -48,35 +49,32 @@ struct Plain {
     Piece out;
     for (int64_t j = 0; j < kPiece / kLanes; ++j) {
       const int64_t left = count - j * kLanes;
-      out.part[j] =
-          left <= 0 ? _mm256_setzero_ps() : LoadTail(from + j * kLanes, Least(left, kLanes));
+      out.part[j] = left <= 0 ? Zero() : LoadTail(from + j * kLanes, Least(left, kLanes));
     }
     return out;
   }
 };
 
-inline const __m128i* Bytes(const void* from) { return static_cast<const __m128i*>(from); }
-
 /// 32 integers of 8 bits times `scale`.
-inline Piece LoadQ8(const int8_t* from, __m256 scale) {
-  const auto eight = [&](int64_t j) {
-    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(Bytes(from + j * kLanes)));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(wide), scale);
-  };
-  return {{eight(0), eight(1), eight(2), eight(3)}};
+inline Piece LoadQ8(const int8_t* from, Floats scale) {
+  Piece out;
+  for (int64_t j = 0; j < kPiece / kLanes; ++j) {
+    out.part[j] = ToFloats(Widen(from + j * kLanes)) * scale;
+  }
+  return out;
 }
 
 /// (nibble − 8) · scale as nibble · scale − 8 · scale, which is exact as well.
-inline Piece LoadQ4(const uint8_t* from, __m256 scale) {
-  const __m256i nibble = _mm256_set1_epi32(0xF);
-  const __m256 offset = _mm256_mul_ps(scale, _mm256_set1_ps(-8.0F));
-  const auto scaled = [&](__m256i integers) {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), scale, offset);
-  };
-  const __m256i first = _mm256_cvtepu8_epi32(_mm_loadl_epi64(Bytes(from)));
-  const __m256i second = _mm256_cvtepu8_epi32(_mm_loadl_epi64(Bytes(from + kLanes)));
-  return {{scaled(_mm256_and_si256(first, nibble)), scaled(_mm256_and_si256(second, nibble)),
-           scaled(_mm256_srli_epi32(first, 4)), scaled(_mm256_srli_epi32(second, 4))}};
+inline Piece LoadQ4(const uint8_t* from, Floats scale) {
+  const Floats offset = scale * All(-8.0F);
+  constexpr int64_t kHalf = kPiece / kLanes / 2;
+  Piece out;
+  for (int64_t j = 0; j < kHalf; ++j) {
+    const Ints bytes = Widen(from + j * kLanes);
+    out.part[j] = Fma(ToFloats(LowNibbles(bytes)), scale, offset);
+    out.part[kHalf + j] = Fma(ToFloats(HighNibbles(bytes)), scale, offset);
+  }
+  return out;
 }
 
 /// Quantized weights. An integer of 8 bits times a scale of 11 is exact in f32.
@@ -84,12 +82,12 @@ template <Element kType>
 struct Quantized {
   static constexpr int64_t kPieceBytes = kType == Element::kQ4 ? kPiece / 2 : kPiece;
 
-  static inline __m256 Scale(const GemmArgs& args, int64_t row, int64_t group) {
+  static inline Floats Scale(const GemmArgs& args, int64_t row, int64_t group) {
     const int bits = args.w.scale[row * QuantGroups(args.k) + group];
-    return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+    return All(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))));
   }
   static inline Piece Whole(const GemmArgs& args, int64_t row, int64_t group) {
-    const __m256 scale = Scale(args, row, group);
+    const Floats scale = Scale(args, row, group);
     if constexpr (kType == Element::kQ4) {
       return LoadQ4(static_cast<const uint8_t*>(args.w.data) +
                         (row * QuantGroups(args.k) + group) * kQ4GroupBytes,
@@ -111,8 +109,8 @@ struct Quantized {
 };
 
 template <int64_t Rows, int64_t Outputs>
-inline void Store(const GemmArgs& args, int64_t row, int64_t out,
-                  const __m256 (&sums)[Rows][Outputs]) {
+inline void StoreSums(const GemmArgs& args, int64_t row, int64_t out,
+                      const Floats (&sums)[Rows][Outputs]) {
   for (int64_t r = 0; r < Rows; ++r) {
     for (int64_t o = 0; o < Outputs; ++o) {
       args.y[(row + r) * args.y_stride + out + o] =
@@ -124,9 +122,9 @@ inline void Store(const GemmArgs& args, int64_t row, int64_t out,
 /// Rows by Outputs elements, weights widened on the way.
 template <typename Weights, int64_t Rows, int64_t Outputs>
 void Tile(const GemmArgs& args, int64_t row, int64_t out) {
-  __m256 sums[Rows][Outputs];
+  Floats sums[Rows][Outputs];
   for (int64_t r = 0; r < Rows; ++r) {
-    for (int64_t o = 0; o < Outputs; ++o) sums[r][o] = _mm256_setzero_ps();
+    for (int64_t o = 0; o < Outputs; ++o) sums[r][o] = Zero();
   }
   const float* x = args.x + row * args.x_stride;
   const char* next = NextTile<Outputs>(args.w, args.k, out, kFewRowsTileBytes);
@@ -137,8 +135,7 @@ void Tile(const GemmArgs& args, int64_t row, int64_t out) {
       const Piece weights = Weights::Whole(args, out + o, piece);
       for (int64_t j = 0; j < kPiece / kLanes; ++j) {
         for (int64_t r = 0; r < Rows; ++r) {
-          sums[r][o] = _mm256_fmadd_ps(Load(x + r * args.x_stride + j * kLanes), weights.part[j],
-                                       sums[r][o]);
+          sums[r][o] = Fma(Load(x + r * args.x_stride + j * kLanes), weights.part[j], sums[r][o]);
         }
       }
     }
@@ -149,13 +146,12 @@ void Tile(const GemmArgs& args, int64_t row, int64_t out) {
       for (int64_t j = 0; j * kLanes < left; ++j) {
         for (int64_t r = 0; r < Rows; ++r) {
           const float* from = x + r * args.x_stride + j * kLanes;
-          sums[r][o] =
-              _mm256_fmadd_ps(LoadTail(from, left - j * kLanes), weights.part[j], sums[r][o]);
+          sums[r][o] = Fma(LoadTail(from, left - j * kLanes), weights.part[j], sums[r][o]);
         }
       }
     }
   }
-  Store(args, row, out, sums);
+  StoreSums(args, row, out, sums);
 }
 
 template <typename Weights, int64_t Outputs>
@@ -164,16 +160,17 @@ void FewRows(const GemmArgs& args, int64_t out) {
   for (; row + kTileRows <= args.rows; row += kTileRows) {
     Tile<Weights, kTileRows, Outputs>(args, row, out);
   }
-  if (args.rows - row == 2) Tile<Weights, 2, Outputs>(args, row, out);
-  if (args.rows - row == 1) Tile<Weights, 1, Outputs>(args, row, out);
+  Unrolled<kTileRows - 1>([&](auto i) {
+    if (args.rows - row == i + 1) Tile<Weights, i + 1, Outputs>(args, row, out);
+  });
 }
 
 /// A block of rows against a tile of outputs: the weights of up to kBlockDepth of k, widened, and
 /// the sums so far.
 template <int64_t Outputs>
 struct Block {
-  alignas(32) float weights[Outputs][kBlockDepth];
-  alignas(32) __m256 sums[kBlockRows][Outputs];
+  alignas(64) float weights[Outputs][kBlockDepth];
+  alignas(64) Floats sums[kBlockRows][Outputs];
 
   /// The weights from piece `begin` on; `depth` of them, zeros up to the next whole register.
   template <typename Weights>
@@ -184,7 +181,7 @@ struct Block {
         const Piece values = depth - i >= kPiece ? Weights::Whole(args, out + o, piece)
                                                  : Weights::Part(args, out + o, piece, depth - i);
         for (int64_t j = 0; j < kPiece / kLanes; ++j) {
-          _mm256_store_ps(&weights[o][i + j * kLanes], values.part[j]);
+          Store(&weights[o][i + j * kLanes], values.part[j]);
         }
       }
     }
@@ -193,17 +190,17 @@ struct Block {
   /// Adds the products with Rows rows of x to the sums from `row` on.
   template <int64_t Rows>
   void Multiply(const float* x, int64_t x_stride, int64_t depth, int64_t row) {
-    __m256 own[Rows][Outputs];
+    Floats own[Rows][Outputs];
     for (int64_t r = 0; r < Rows; ++r) {
       for (int64_t o = 0; o < Outputs; ++o) own[r][o] = sums[row + r][o];
     }
-    const auto add = [&](int64_t i, const __m256(&part)[Rows]) {
+    const auto add = [&](int64_t i, const Floats(&part)[Rows]) {
       for (int64_t o = 0; o < Outputs; ++o) {
-        const __m256 w = _mm256_load_ps(&weights[o][i]);
-        for (int64_t r = 0; r < Rows; ++r) own[r][o] = _mm256_fmadd_ps(part[r], w, own[r][o]);
+        const Floats w = Load(&weights[o][i]);
+        for (int64_t r = 0; r < Rows; ++r) own[r][o] = Fma(part[r], w, own[r][o]);
       }
     };
-    __m256 part[Rows];
+    Floats part[Rows];
     int64_t i = 0;
     for (; i + kLanes <= depth; i += kLanes) {
       for (int64_t r = 0; r < Rows; ++r) part[r] = Load(x + r * x_stride + i);
@@ -225,11 +222,12 @@ void ManyRows(const GemmArgs& args, int64_t begin, int64_t end, int64_t out) {
   Block<Outputs> block;
   const int64_t rows = end - begin;
   for (int64_t r = 0; r < rows; ++r) {
-    for (__m256& sum : block.sums[r]) sum = _mm256_setzero_ps();
+    for (Floats& sum : block.sums[r]) sum = Zero();
   }
   // Fetched a share at a time: as many lines at once would stop the loads that are waited for.
   const char* next = NextTile<Outputs>(args.w, args.k, out, kManyRowsTileBytes);
-  const int64_t shares = (args.k + kBlockDepth - 1) / kBlockDepth * ((rows + 2) / kTileRows);
+  const int64_t shares =
+      (args.k + kBlockDepth - 1) / kBlockDepth * ((rows + kTileRows - 1) / kTileRows);
   const int64_t share = Outputs * RowBytes(args.w.type, args.k) / shares + kLineBytes;
   for (int64_t first = 0; first < args.k; first += kBlockDepth) {
     const int64_t depth = Least(kBlockDepth, args.k - first);
@@ -240,13 +238,15 @@ void ManyRows(const GemmArgs& args, int64_t begin, int64_t end, int64_t out) {
       Fetch<2>(next, share);
       block.template Multiply<kTileRows>(x + r * args.x_stride, args.x_stride, depth, r);
     }
-    for (; r < rows; ++r)
-      block.template Multiply<1>(x + r * args.x_stride, args.x_stride, depth, r);
+    Unrolled<kTileRows - 1>([&](auto i) {
+      if (rows - r != i + 1) return;
+      block.template Multiply<i + 1>(x + r * args.x_stride, args.x_stride, depth, r);
+    });
   }
   for (int64_t r = 0; r < rows; ++r) {
-    __m256 sums[1][Outputs];
+    Floats sums[1][Outputs];
     for (int64_t o = 0; o < Outputs; ++o) sums[0][o] = block.sums[r][o];
-    Store(args, begin + r, out, sums);
+    StoreSums(args, begin + r, out, sums);
   }
 }
 
@@ -287,4 +287,4 @@ void Gemm(const GemmArgs& args) {
   }
 }
 
-}  // namespace lookback::kernels::avx2
+}  // namespace lookback::kernels::LOOKBACK_SET

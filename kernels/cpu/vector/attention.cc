@@ -1,13 +1,13 @@
 // Attention over block lists: the order of summation is that of the reference (blocks in ascending
-// absolute order by online softmax), with eight lanes inside a block.
+// absolute order by online softmax), with kLanes sums inside a block.
 #include <math.h>
 
-#include "kernels/cpu/avx2/avx2.h"
-#include "kernels/cpu/avx2/simd.h"
-#include "kernels/cpu/avx2/tiles.h"
 #include "kernels/cpu/block_walk.h"
+#include "kernels/cpu/vector/set.h"
+#include "kernels/cpu/vector/simd.h"
+#include "kernels/cpu/vector/tiles.h"
 
-namespace lookback::kernels::avx2 {
+namespace lookback::kernels::LOOKBACK_SET {
 namespace {
 
 constexpr int64_t kScoredAtOnce = 4;  // keys
@@ -17,16 +17,6 @@ constexpr int64_t kMostRegisters = 12;
 // they take no more than this of the first-level cache.
 constexpr int64_t kWidenedValues = 4096;
 constexpr int64_t kLineValues = kLineBytes / static_cast<int64_t>(sizeof(uint16_t));
-
-/// SumLanes of four registers at once: each result in the same order.
-inline __m128 SumLanesOfFour(const __m256 (&x)[4]) {
-  __m128 a = _mm_add_ps(_mm256_castps256_ps128(x[0]), _mm256_extractf128_ps(x[0], 1));
-  __m128 b = _mm_add_ps(_mm256_castps256_ps128(x[1]), _mm256_extractf128_ps(x[1], 1));
-  __m128 c = _mm_add_ps(_mm256_castps256_ps128(x[2]), _mm256_extractf128_ps(x[2], 1));
-  __m128 d = _mm_add_ps(_mm256_castps256_ps128(x[3]), _mm256_extractf128_ps(x[3], 1));
-  _MM_TRANSPOSE4_PS(a, b, c, d);
-  return _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d));
-}
 
 /// scores[t] = scale · <query, key t> for t in [begin, end). What lies from `next` on is fetched
 /// meanwhile, as much as keys and values of those tokens take.
@@ -40,23 +30,23 @@ inline void Score(const float* query, const T* keys, int64_t dim, float scale, i
     for (int64_t j = 0; j < kScoredAtOnce; ++j) {
       key[j] = keys + (t + j < end ? t + j : end - 1) * dim;
     }
-    __m256 sums[kScoredAtOnce] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
-                                  _mm256_setzero_ps()};
+    Floats sums[kScoredAtOnce] = {Zero(), Zero(), Zero(), Zero()};
     int64_t c = 0;
     for (; c + kLanes <= dim; c += kLanes) {
-      const __m256 part = Load(query + c);
+      const Floats part = Load(query + c);
       for (int64_t j = 0; j < kScoredAtOnce; ++j) {
-        sums[j] = _mm256_fmadd_ps(part, Load(key[j] + c), sums[j]);
+        sums[j] = Fma(part, Load(key[j] + c), sums[j]);
       }
     }
     if (c < dim) {
-      const __m256 part = LoadTail(query + c, dim - c);
+      const Floats part = LoadTail(query + c, dim - c);
       for (int64_t j = 0; j < kScoredAtOnce; ++j) {
-        sums[j] = _mm256_fmadd_ps(part, LoadTail(key[j] + c, dim - c), sums[j]);
+        sums[j] = Fma(part, LoadTail(key[j] + c, dim - c), sums[j]);
       }
     }
     float four[kScoredAtOnce];
-    _mm_storeu_ps(four, _mm_mul_ps(SumLanesOfFour(sums), _mm_set1_ps(scale)));
+    _mm_storeu_ps(
+        four, _mm_mul_ps(SumLanesOfFour(sums[0], sums[1], sums[2], sums[3]), _mm_set1_ps(scale)));
     for (int64_t j = 0; j < kScoredAtOnce && t + j < end; ++j) scores[t + j] = four[j];
   }
 }
@@ -66,30 +56,30 @@ inline void Score(const float* query, const T* keys, int64_t dim, float scale, i
 template <typename T, int64_t Registers>
 inline void AddValues(const T* values, const float* shares, const SeenKeys& seen, float shrink,
                       int64_t dim, float* out) {
-  __m256 sums[Registers];
+  Floats sums[Registers];
   for (int64_t j = 0; j < Registers; ++j) {
-    sums[j] = _mm256_mul_ps(Load(out + j * kLanes), _mm256_set1_ps(shrink));
+    sums[j] = Load(out + j * kLanes) * All(shrink);
   }
   for (int64_t run = 0; run < 2; ++run) {
     for (int64_t t = seen.begin[run]; t < seen.end[run]; ++t) {
-      const __m256 share = _mm256_set1_ps(shares[t]);
+      const Floats share = All(shares[t]);
       const T* value = values + t * dim;
       for (int64_t j = 0; j < Registers; ++j) {
-        sums[j] = _mm256_fmadd_ps(share, Load(value + j * kLanes), sums[j]);
+        sums[j] = Fma(share, Load(value + j * kLanes), sums[j]);
       }
     }
   }
-  for (int64_t j = 0; j < Registers; ++j) _mm256_storeu_ps(out + j * kLanes, sums[j]);
+  for (int64_t j = 0; j < Registers; ++j) Store(out + j * kLanes, sums[j]);
 }
 
 /// The same for the last `count` < 8 channels.
 template <typename T>
 inline void AddLastValues(const T* values, const float* shares, const SeenKeys& seen, float shrink,
                           int64_t dim, int64_t count, float* out) {
-  __m256 sum = _mm256_mul_ps(LoadTail(out, count), _mm256_set1_ps(shrink));
+  Floats sum = LoadTail(out, count) * All(shrink);
   for (int64_t run = 0; run < 2; ++run) {
     for (int64_t t = seen.begin[run]; t < seen.end[run]; ++t) {
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(shares[t]), LoadTail(values + t * dim, count), sum);
+      sum = Fma(All(shares[t]), LoadTail(values + t * dim, count), sum);
     }
   }
   StoreTail(out, count, sum);
@@ -103,23 +93,23 @@ float TakeKeys(const AttentionArgs& args, const T* keys, int64_t tokens, const H
   Softmax& state = *task.softmax;
   const int64_t padded = (tokens + kLanes - 1) / kLanes * kLanes;
   for (int64_t t = 0; t < padded; t += kLanes) {
-    _mm256_store_ps(shares + t, _mm256_set1_ps(-INFINITY));
+    Store(shares + t, All(-INFINITY));
   }
   for (int64_t run = 0; run < 2; ++run) {
     Score(task.query, keys, args.pool.head_dim, args.scale, task.seen.begin[run],
           task.seen.end[run], next, shares);
   }
-  __m256 top = _mm256_set1_ps(state.largest);
+  Floats top = All(state.largest);
   for (int64_t t = 0; t < padded; t += kLanes) {
-    top = _mm256_max_ps(top, _mm256_load_ps(shares + t));
+    top = Max(top, Load(shares + t));
   }
   const float largest = MaxLanes(top);
-  top = _mm256_set1_ps(largest);
-  __m256 sum = _mm256_setzero_ps();
+  top = All(largest);
+  Floats sum = Zero();
   for (int64_t t = 0; t < padded; t += kLanes) {
-    const __m256 share = Exp(_mm256_sub_ps(_mm256_load_ps(shares + t), top));
-    _mm256_store_ps(shares + t, share);
-    sum = _mm256_add_ps(sum, share);
+    const Floats share = Exp(Load(shares + t) - top);
+    Store(shares + t, share);
+    sum += share;
   }
   const float shrink = ExpOne(state.largest - largest);
   state.largest = largest;
@@ -159,10 +149,10 @@ inline void WidenSeen(const uint16_t* from, int64_t dim, const HeadTask* tasks, 
     for (; at + kLineValues <= end * dim; at += kLineValues) {
       Fetch<1>(next, kLineBytes);
       for (int64_t i = 0; i < kLineValues; i += kLanes) {
-        _mm256_store_ps(to + at + i, Load(from + at + i));
+        Store(to + at + i, Load(from + at + i));
       }
     }
-    for (; at < end * dim; at += kLanes) _mm256_store_ps(to + at, Load(from + at));
+    for (; at < end * dim; at += kLanes) Store(to + at, Load(from + at));
   }
 }
 
@@ -170,13 +160,13 @@ template <typename T>
 struct Block {
   static void Take(const AttentionArgs& args, const BlockView<T>& block, const HeadTask* tasks,
                    int64_t count) {
-    alignas(32) float shares[kHeadTile][kMaxBlockTokens];
+    alignas(64) float shares[kHeadTile][kMaxBlockTokens];
     float shrink[kHeadTile];
     const int64_t dim = args.pool.head_dim;
     const char* next = reinterpret_cast<const char*>(block.next);
     if constexpr (sizeof(T) == sizeof(uint16_t)) {
       if (count > 1 && dim % kLanes == 0 && block.tokens * dim <= kWidenedValues) {
-        alignas(32) float widened[kWidenedValues];
+        alignas(64) float widened[kWidenedValues];
         const char* fetched = nullptr;
         WidenSeen(block.keys, dim, tasks, count, next, widened);
         for (int64_t i = 0; i < count; ++i) {
@@ -205,4 +195,4 @@ void Attention(const AttentionArgs& args) { WalkBlocks<Block>(args); }
 
 void MaskedAttention(const AttentionArgs& args) { WalkAllBlocks<Block>(args); }
 
-}  // namespace lookback::kernels::avx2
+}  // namespace lookback::kernels::LOOKBACK_SET
