@@ -179,7 +179,7 @@ class Calibrator::Impl {
       : config_(checkpoint.config()),
         options_(options),
         weights_(std::move(weights)),
-        threads_(options.threads),
+        threads_(options.threads, options.cpus),
         ops_(kernels, threads_, MaxRoutingSources(config_), {}),
         workspace_(config_, options.sequences * options.tokens,
                    std::min(kLogitRows, options.sequences * options.tokens),
@@ -206,6 +206,7 @@ class Calibrator::Impl {
                              at % options_.tokens),
                       ids[i], StrCat("0 to ", config_.vocab_size - 1));
     }
+    const PinnedThread pinned = threads_.PinCaller();
     std::vector<int32_t> slots;
     for (int64_t s = 0; s < options_.sequences; ++s) {
       slots.push_back(cache_.Open(options_.tokens, options_.tokens, options_.tokens));
@@ -252,7 +253,7 @@ Result<std::unique_ptr<Calibrator>> Calibrator::Create(const Checkpoint& checkpo
                                                        const controller::Config& config,
                                                        const CalibrationOptions& options) {
   CalibrationOptions resolved = options;
-  if (resolved.threads == 0) resolved.threads = ThreadsOfMachine();
+  LOOKBACK_RETURN_IF_ERROR(ResolveThreads(resolved.threads, resolved.cpus));
   LOOKBACK_RETURN_IF_ERROR(CheckSizes(checkpoint.config(), resolved));
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(""));
   LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(checkpoint));

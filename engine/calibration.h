@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/checkpoint.h"
 #include "engine/controller/controller.h"
@@ -16,7 +17,8 @@ namespace lookback {
 struct CalibrationOptions {
   int64_t sequences = 1;  ///< B of a forward
   int64_t tokens = 0;     ///< T of a forward
-  int64_t threads = 0;    ///< 0 = one a core
+  int64_t threads = 0;    ///< these two: see EngineOptions
+  std::vector<int> cpus;
   /// An adapter's features are rounded to bf16 before its network, as where the release holds the
   /// base model in bf16. (Everything else is f32 here whatever the file holds.)
   bool bf16_features = false;

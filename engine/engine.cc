@@ -161,6 +161,7 @@ class Engine::Impl {
   }
 
   void Loop() {
+    const PinnedThread pinned = executor_->PinCaller();
     while (TakeIncoming()) {
       const Clock::time_point now = Clock::now();
       EndCancelled(now);

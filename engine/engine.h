@@ -19,6 +19,7 @@
 namespace lookback {
 
 class ResidualProbe;
+class ThreadPool;
 
 /// exact: f32 activations and f32 KV. fast: bf16 KV, and activations quantized to 8 bits where the
 /// weights are quantized.
@@ -31,7 +32,8 @@ struct EngineOptions {
   ComputeMode compute = ComputeMode::kExact;
   std::optional<KvType> kv;     ///< unset: f32 for exact, bf16 for fast
   int64_t block_tokens = 32;    ///< 16 or 32
-  int64_t threads = 0;          ///< 0 = one a core
+  int64_t threads = 0;          ///< 0 = one a CPU of `cpus`, or see ThreadsOfMachine()
+  std::vector<int> cpus;        ///< thread i stays on cpus[i]; empty = anywhere
   int64_t max_context = 0;      ///< tokens a sequence; 0 = what the model was trained with
   int64_t kv_memory_bytes = 0;  ///< 0 = half of what is free, at least one full-context request
   int64_t max_chunk = 128;      ///< prompt tokens of one sequence a step
@@ -173,8 +175,8 @@ class Evaluator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Sequential read bandwidth of main memory with `threads` threads, bytes a second (best of 5
+/// Sequential read bandwidth of main memory with all threads of `pool`, bytes a second (best of 5
 /// passes over `bytes`), for the benches to print beside their own figures.
-double MeasureStreamBandwidth(int64_t threads, int64_t bytes);
+double MeasureStreamBandwidth(ThreadPool& pool, int64_t bytes);
 
 }  // namespace lookback

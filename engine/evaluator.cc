@@ -129,6 +129,7 @@ class Evaluator::Impl {
       return Mismatch("tokens of the sequence", total,
                       StrCat("1 to ", executor_->options().max_context, " (max_context)"));
     }
+    const PinnedThread pinned = executor_->PinCaller();
     KvCache& cache = executor_->cache();
     slots_.clear();
     Status status;
@@ -215,12 +216,13 @@ EngineCounters Evaluator::counters() const { return impl_->counters(); }
 MemoryReport Evaluator::memory() const { return impl_->memory(); }
 const EngineInfo& Evaluator::info() const { return impl_->info(); }
 
-double MeasureStreamBandwidth(int64_t threads, int64_t bytes) {
+double MeasureStreamBandwidth(ThreadPool& pool, int64_t bytes) {
   constexpr int kPasses = 5;
   const Buffer buffer(bytes);
   std::memset(buffer.data(), 1, static_cast<size_t>(bytes));
   const int64_t words = bytes / 8;
-  ThreadPool pool(threads);
+  const int64_t threads = pool.threads();
+  const PinnedThread pinned = pool.PinCaller();
   double best = 0.0;
   std::vector<uint64_t> sums(static_cast<size_t>(threads));
   for (int pass = 0; pass < kPasses; ++pass) {

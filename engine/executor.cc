@@ -24,12 +24,11 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   if (!options.kv) {
     options.kv = options.compute == ComputeMode::kExact ? KvType::kF32 : KvType::kBF16;
   }
-  if (options.threads == 0) options.threads = ThreadsOfMachine();
   if (options.max_context == 0) options.max_context = config.train_context;
   if (options.block_tokens != 16 && options.block_tokens != 32) {
     return Mismatch("block_tokens", options.block_tokens, "16 or 32");
   }
-  LOOKBACK_RETURN_IF_ERROR(CheckRange("threads", options.threads, 1, 1024));
+  LOOKBACK_RETURN_IF_ERROR(ResolveThreads(options.threads, options.cpus));
   LOOKBACK_RETURN_IF_ERROR(CheckRange("max_context", options.max_context, 1, kMaxContext));
   if (config.gpt_style() && options.max_context > config.train_context) {
     return Mismatch("max_context", options.max_context,
@@ -133,7 +132,7 @@ Executor::Executor(const LoadedModel& model, EngineOptions options, Weights weig
     : config_(ConfigFor(model, options)),
       options_(std::move(options)),
       weights_(std::move(weights)),
-      threads_(std::make_unique<ThreadPool>(options_.threads)),
+      threads_(std::make_unique<ThreadPool>(options_.threads, options_.cpus)),
       workspace_(std::make_unique<Workspace>(
           config_, options_.max_step_rows, std::min(kLogitRows, options_.max_step_rows),
           options_.compute == ComputeMode::kFast && weights_.quantized)),

@@ -28,6 +28,9 @@ class Executor {
   static Result<std::unique_ptr<Executor>> Create(const LoadedModel& model,
                                                   const EngineOptions& options);
 
+  /// See ThreadPool: for the thread that calls Run() and Logits().
+  PinnedThread PinCaller() const { return threads_->PinCaller(); }
+
   /// Reserves the cache for every item, runs the forward pass, fills in items' first_row. The
   /// caller commits each slot when it has read the logits it wants.
   void Run(StepPlan& plan);

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/status.h"
+#include "engine/cgroup.h"
 
 namespace lookback {
 namespace {
@@ -19,14 +19,13 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 /// The files of one kind of memory cgroup.
 struct CgroupKind {
-  const char* mount;
   const char* limit;
   const char* used;
   const char* droppable;  ///< the line of memory.stat with the pages that reclaim takes first
 };
-constexpr CgroupKind kV2 = {"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file"};
-constexpr CgroupKind kV1 = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes",
-                            "/memory.usage_in_bytes", "total_inactive_file"};
+constexpr CgroupKind kV2 = {"/memory.max", "/memory.current", "inactive_file"};
+constexpr CgroupKind kV1 = {"/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                            "total_inactive_file"};
 
 /// A file that is one number; none where it cannot be read or says "max".
 std::optional<int64_t> ReadNumber(const std::string& path) {
@@ -54,35 +53,6 @@ int64_t LeftInCgroup(const CgroupKind& kind, const std::string& folder) {
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - droppable));
 }
 
-/// The least of the group at `path` and all above it. A container sees its own group at the mount,
-/// whatever path the host has for it: folders that are not there do not count.
-int64_t LeftInCgroups(const CgroupKind& kind, const std::string& root, std::string path) {
-  int64_t left = kUnlimited;
-  while (!path.empty()) {
-    left = std::min(left, LeftInCgroup(kind, root + kind.mount + path));
-    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-  }
-  return std::min(left, LeftInCgroup(kind, root + kind.mount));
-}
-
-/// Lines of /proc/self/cgroup are ID:CONTROLLERS:PATH; v2 has no controllers there.
-int64_t LeftInAllCgroups(const std::string& root) {
-  int64_t left = std::min(LeftInCgroups(kV2, root, ""), LeftInCgroups(kV1, root, ""));
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = StrCat(",", line.substr(first + 1, second - first - 1), ",");
-    const std::string path = line.substr(second + 1);
-    if (controllers == ",,") left = std::min(left, LeftInCgroups(kV2, root, path));
-    if (controllers.find(",memory,") != std::string::npos) {
-      left = std::min(left, LeftInCgroups(kV1, root, path));
-    }
-  }
-  return left;
-}
-
 /// What RLIMIT_AS and RLIMIT_DATA leave. /proc/self/statm counts pages: all, resident, shared,
 /// text, libraries (0), data.
 int64_t LeftInProcess(const std::string& root) {
@@ -105,7 +75,11 @@ int64_t LeftInProcess(const std::string& root) {
 int64_t AvailableMemoryBytes(const std::string& root) {
   const std::optional<int64_t> kibibytes = ReadKey(root + "/proc/meminfo", "MemAvailable:");
   const int64_t machine = kibibytes ? *kibibytes * 1024 : kUnlimited;
-  return std::min({machine, LeftInAllCgroups(root), LeftInProcess(root)});
+  const auto left_in = [](const CgroupKind& kind) {
+    return [&kind](const std::string& folder) { return LeftInCgroup(kind, folder); };
+  };
+  return std::min(
+      {machine, LeastOfCgroups(root, "memory", left_in(kV2), left_in(kV1)), LeftInProcess(root)});
 }
 
 }  // namespace lookback

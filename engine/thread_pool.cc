@@ -1,6 +1,7 @@
 #include "engine/thread_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lookback {
 namespace {
@@ -32,9 +33,8 @@ void SpinThenSleep(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-int64_t ThreadsOfMachine() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
-
-ThreadPool::ThreadPool(int64_t threads) {
+ThreadPool::ThreadPool(int64_t threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
+  LOOKBACK_CHECK(cpus_.empty() || std::ssize(cpus_) == threads);
   for (int64_t thread = 1; thread < threads; ++thread) {
     workers_.emplace_back([this, thread] { WorkerLoop(thread); });
   }
@@ -45,6 +45,10 @@ ThreadPool::~ThreadPool() {
   generation_.fetch_add(1, std::memory_order_acq_rel);
   generation_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+}
+
+PinnedThread ThreadPool::Pin(int64_t thread) const {
+  return cpus_.empty() ? PinnedThread() : PinnedThread(cpus_[static_cast<size_t>(thread)]);
 }
 
 void ThreadPool::Run(int64_t items, int64_t grain, Function function, const void* context) {
@@ -95,6 +99,7 @@ void ThreadPool::TakeRanges(int64_t thread) {
 }
 
 void ThreadPool::WorkerLoop(int64_t thread) {
+  const PinnedThread pinned = Pin(thread);
   uint32_t seen = 0;
   while (true) {
     SpinThenSleep(generation_, seen);

@@ -6,21 +6,25 @@
 #include <thread>
 #include <vector>
 
-namespace lookback {
+#include "engine/cpus.h"
 
-/// What "0 threads" stands for: one a core, at least one.
-int64_t ThreadsOfMachine();
+namespace lookback {
 
 /// Splits loops over `threads` threads, the caller among them. One loop at a time; allocates
 /// nothing after construction. Idle workers spin for some microseconds, then sleep.
 class ThreadPool {
  public:
-  explicit ThreadPool(int64_t threads);
+  /// Thread i runs on cpus[i] alone; with no `cpus` wherever the system puts it.
+  explicit ThreadPool(int64_t threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int64_t threads() const { return static_cast<int64_t>(workers_.size()) + 1; }
+
+  /// Keeps the calling thread on the CPU of thread 0, which it is in every loop that it runs. Not
+  /// done by For(): for a loop of microseconds it would take too long.
+  PinnedThread PinCaller() const { return Pin(0); }
 
   /// Calls body(begin, end, thread) for ranges that cover [0, items) once, each a multiple of
   /// `grain` long but the last; thread is in [0, threads()). Returns when all are done. Which
@@ -37,6 +41,7 @@ class ThreadPool {
 
  private:
   using Function = void (*)(const void* context, int64_t begin, int64_t end, int64_t thread);
+  PinnedThread Pin(int64_t thread) const;
   void Run(int64_t items, int64_t grain, Function function, const void* context);
   void WorkerLoop(int64_t thread);
   void TakeRanges(int64_t thread);
@@ -55,6 +60,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> generation_{0};  ///< what idle workers wait on
   alignas(64) std::atomic<int32_t> unfinished_{0};   ///< ranges
   std::atomic<bool> stop_{false};
+  const std::vector<int> cpus_;  ///< [threads], or empty
   std::vector<std::thread> workers_;
 };
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "engine/cpus.h"
+
 namespace lookback::server {
 namespace {
 
@@ -41,7 +43,17 @@ void AddEngineFlags(CLI::App& app, EngineOptions& engine, std::string& kv) {
       ->check(CLI::IsMember({"f32", "bf16"}));
   Add(app, "--block-tokens", engine.block_tokens, "tokens a KV block")
       ->check(CLI::IsMember({16, 32}));
-  AddCount(app, "--threads", engine.threads, 0, 1024, "compute threads; 0 = one a core");
+  AddCount(app, "--threads", engine.threads, 0, 1024,
+           "compute threads; 0 = one a CPU of --cpus, or of those it may use");
+  app.add_option_function<std::string>(
+         "--cpus",
+         [&engine](const std::string& text) {
+           Result<std::vector<int>> cpus = ParseCpus(text, UsableCpus());
+           if (!cpus.ok()) throw CLI::ValidationError("--cpus", cpus.status().message());
+           engine.cpus = std::move(cpus).value();
+         },
+         "CPUs to keep the compute threads on, one each, as 0-3,8; default: anywhere")
+      ->envname("LOOKBACK_CPUS");
   AddCount(app, "--max-context", engine.max_context, 0, 1 << 30,
            "tokens a sequence; 0 = what the model was trained with");
   Add(app, "--kv-memory", engine.kv_memory_bytes,

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/cpus.h"
 #include "server/control_service.h"
 #include "server/inference_service.h"
 #include "server/log.h"
@@ -276,12 +277,14 @@ std::string Server::Impl::Banner() const {
   const EngineInfo& info = state_.engine->info();
   const ModelConfig& config = state_.model->config();
   const MemoryReport memory = state_.engine->memory();
+  const std::string cpus = CpuList(state_.engine->options().cpus);
   std::string line =
       StrCat("serving ", state_.identity.name, " (", FamilyName(config.family), " ",
              ResidualModeName(config.residual), ", ", config.layers, " layers, context ",
              info.max_context, ") compute ", info.compute, ", kernels ", info.kernels, ", ",
-             info.threads, " threads, KV ", info.kv, " pool ", Mebibytes(memory.kv_pool_bytes),
-             " (", Mebibytes(memory.kv_full_context_bytes), " a full context, ",
+             info.threads, " threads", cpus.empty() ? "" : " on CPUs ", cpus, ", KV ", info.kv,
+             " pool ", Mebibytes(memory.kv_pool_bytes), " (",
+             Mebibytes(memory.kv_full_context_bytes), " a full context, ",
              Mebibytes(memory.kv_full_attention_bytes), " without windows) on ", address_);
   if (control_address_ != address_) line += StrCat(", control on ", control_address_);
   return line;

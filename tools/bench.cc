@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "engine/thread_pool.h"
 #include "tools/bench_kernels.h"
 #include "tools/bench_shapes.h"
 #include "tools/commands.h"
@@ -103,7 +104,9 @@ Result<Subject> MakeSubject(const BenchFlags& flags, std::string what,
 /// Times the subjects in turns: A B, B A, A B, … Each has run once before, so that its weights are
 /// mapped.
 Status Measure(const BenchFlags& flags, std::span<Subject> subjects) {
-  const int64_t threads = subjects.front().evaluator->info().threads;
+  EngineOptions options = flags.engine.Resolve();
+  LOOKBACK_RETURN_IF_ERROR(ResolveThreads(options.threads, options.cpus));
+  ThreadPool threads(options.threads, options.cpus);
   for (const Subject& subject : subjects) {
     LOOKBACK_RETURN_IF_ERROR(subject.evaluator->TimePrefill(1).status());
   }

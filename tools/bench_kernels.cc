@@ -12,6 +12,7 @@
 #include "engine/tensor.h"
 #include "engine/thread_pool.h"
 #include "tools/commands.h"
+#include "tools/engine_flags.h"
 
 namespace lookback::tools {
 namespace {
@@ -25,6 +26,7 @@ constexpr int kRuns = 7;
 
 struct MachineFlags {
   int64_t threads = 0;
+  std::vector<int> cpus;
   int64_t k = 2048;
   std::string kernels;
   bool json = false;
@@ -83,10 +85,12 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
           2.0 * static_cast<double>(rows * outputs * k) / median};
 }
 
-Status BenchKernels(const MachineFlags& flags) {
+Status BenchKernels(MachineFlags flags) {
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* table, ChooseKernels(flags.kernels));
-  ThreadPool threads(flags.threads != 0 ? flags.threads : ThreadsOfMachine());
-  const double before = MeasureStreamBandwidth(threads.threads(), kStreamBytes);
+  LOOKBACK_RETURN_IF_ERROR(ResolveThreads(flags.threads, flags.cpus));
+  ThreadPool threads(flags.threads, flags.cpus);
+  const PinnedThread pinned = threads.PinCaller();
+  const double before = MeasureStreamBandwidth(threads, kStreamBytes);
   std::vector<ProductRow> rows;
   using kernels::Element;
   struct Pair {
@@ -102,7 +106,7 @@ Status BenchKernels(const MachineFlags& flags) {
           TimeProduct(*table, threads, pair.type, pair.name, pair.integer, count, flags.k));
     }
   }
-  const double after = MeasureStreamBandwidth(threads.threads(), kStreamBytes);
+  const double after = MeasureStreamBandwidth(threads, kStreamBytes);
   const double stream = (before + after) / 2;
   if (flags.json) {
     Json products = Json::array();
@@ -144,18 +148,21 @@ std::string CpuName() {
   return "unknown";
 }
 
-Status BenchCpu(const MachineFlags& flags) {
+Status BenchCpu(MachineFlags flags) {
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* table, ChooseKernels(flags.kernels));
-  const int64_t threads = flags.threads != 0 ? flags.threads : ThreadsOfMachine();
+  LOOKBACK_RETURN_IF_ERROR(ResolveThreads(flags.threads, flags.cpus));
   std::vector<std::string> usable;
   for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
     usable.emplace_back((*set)->name);
   }
-  const double one = MeasureStreamBandwidth(1, kStreamBytes);
+  ThreadPool threads(flags.threads, flags.cpus);
+  flags.cpus.resize(std::min<size_t>(flags.cpus.size(), 1));
+  ThreadPool first(1, flags.cpus);
+  const double one = MeasureStreamBandwidth(first, kStreamBytes);
   const double all = MeasureStreamBandwidth(threads, kStreamBytes);
   if (flags.json) {
     const Json json = {{"bench", "cpu"},           {"cpu", CpuName()},
-                       {"threads", threads},       {"kernels_usable", usable},
+                       {"threads", flags.threads}, {"kernels_usable", usable},
                        {"kernels", table->name},   {"stream_bytes_per_s_one_thread", one},
                        {"stream_bytes_per_s", all}};
     std::printf("%s\n", json.dump(2).c_str());
@@ -165,16 +172,15 @@ Status BenchCpu(const MachineFlags& flags) {
   for (const std::string& name : usable) names += (names.empty() ? "" : ", ") + name;
   std::printf("%s\n  kernels   %s of %s\n  stream    %.2f GB/s with one thread, %.2f with %lld\n",
               CpuName().c_str(), table->name, names.c_str(), one / 1e9, all / 1e9,
-              static_cast<long long>(threads));
+              static_cast<long long>(flags.threads));
   return {};
 }
 
 void AddMachineBench(CLI::App& bench, const std::string& name, const std::string& about,
-                     Status (*run)(const MachineFlags&), int& exit_code) {
+                     Status (*run)(MachineFlags), int& exit_code) {
   const auto flags = std::make_shared<MachineFlags>();
   CLI::App* command = bench.add_subcommand(name, about);
-  command->add_option("--threads", flags->threads, "Compute threads (default: one a core)")
-      ->check(CLI::Range(0, 1024));
+  AddThreadFlags(*command, flags->threads, flags->cpus);
   command->add_option("--kernels", flags->kernels, "Kernel set (default: what the engine takes)");
   if (run == BenchKernels) {
     command->add_option("--k", flags->k, "Values of a row of weights")

@@ -8,6 +8,7 @@
 #include "tools/commands.h"
 #include "tools/convert/interrupt.h"
 #include "tools/convert/recalibrate.h"
+#include "tools/engine_flags.h"
 #include "tools/progress.h"
 
 namespace lookback::tools {
@@ -74,10 +75,7 @@ void AddCalibrate(CLI::App& app, int& exit_code) {
   command->add_option("-o,--out", flags->options.out,
                       "File to write; may be left out with --trace");
   AddCalibrationFlags(*command, flags->calibration);
-  command
-      ->add_option("--threads", flags->calibration.request.threads,
-                   "Compute threads (default: one a core); never changes a result")
-      ->check(CLI::Range(1, 1024));
+  AddThreadFlags(*command, flags->calibration.request.threads, flags->calibration.request.cpus);
   command->add_flag("--trace", flags->trace,
                     "Print every forward: groups, hierarchy, choices before and after the parent "
                     "constraint and the EMA");

@@ -2,7 +2,24 @@
 
 #include <cstdio>
 
+#include "engine/cpus.h"
+
 namespace lookback::tools {
+
+void AddThreadFlags(CLI::App& command, int64_t& threads, std::vector<int>& cpus) {
+  command
+      .add_option("--threads", threads,
+                  "Compute threads (default: one a CPU of --cpus, or of those it may use)")
+      ->check(CLI::Range(0, 1024));
+  command.add_option_function<std::string>(
+      "--cpus",
+      [&cpus](const std::string& text) {
+        Result<std::vector<int>> parsed = ParseCpus(text, UsableCpus());
+        if (!parsed.ok()) throw CLI::ValidationError("--cpus", parsed.status().message());
+        cpus = std::move(parsed).value();
+      },
+      "CPUs to keep the threads on, one each, as 0-3,8 (default: anywhere)");
+}
 
 void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
   EngineOptions& options = flags.options;
@@ -16,7 +33,7 @@ void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::IsMember({"f32", "bf16"}));
   command.add_option("--block-tokens", options.block_tokens, "Tokens of a KV block: 16 or 32")
       ->capture_default_str();
-  command.add_option("--threads", options.threads, "Compute threads (default: one a core)");
+  AddThreadFlags(command, options.threads, options.cpus);
   command.add_option("--max-context", options.max_context,
                      "Tokens of a sequence (default: what the model was trained with)");
   command.add_option("--max-chunk", options.max_chunk, "Prompt tokens fed at once")

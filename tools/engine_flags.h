@@ -19,7 +19,11 @@ struct EngineFlags {
   EngineOptions Resolve() const;
 };
 
-/// Adds --compute, --kv, --block-tokens, --threads, --max-context and --max-chunk to `command`.
+/// Adds --threads and --cpus to `command`.
+void AddThreadFlags(CLI::App& command, int64_t& threads, std::vector<int>& cpus);
+
+/// Adds --compute, --kv, --block-tokens, --threads, --cpus, --max-context and --max-chunk to
+/// `command`.
 void AddEngineFlags(CLI::App& command, EngineFlags& flags);
 
 /// One line on stderr if the asked context passes what the model was trained with.

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/cpus.h"
 #include "tests/support/random_model.h"
 #include "tests/support/support.h"
 
@@ -482,6 +483,46 @@ TEST(Evaluator, NamesIdsAndLengthsOutOfRange) {
   EXPECT_TRUE(evaluator->Run(RandomIds(512, 97, 1), sink).ok());
 }
 
+TEST(Evaluator, PinnedThreadsComputeTheSameBitsAndLeaveTheirCaller) {
+  const auto model = MixedWindowModel();
+  const std::vector<int> usable = UsableCpus();
+  const auto logits = [&](const std::vector<int>& cpus) {
+    EngineOptions options = SmallOptions();
+    options.cpus = cpus;
+    const auto evaluator = Evaluator::Create(model, options).value();
+    std::vector<float> all;
+    const Status status =
+        evaluator->Run(RandomIds(90, 97, 3), [&](int64_t, std::span<const float> row) {
+          all.insert(all.end(), row.begin(), row.end());
+          EXPECT_EQ(UsableCpus(), cpus.empty() ? usable : std::vector<int>{cpus.front()});
+          return Status();
+        });
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(UsableCpus(), usable);
+    return all;
+  };
+  EXPECT_EQ(logits({usable.back(), usable.front()}), logits({}));
+}
+
+TEST(Engine, PinsItsOwnThreadAndNotThatOfItsMaker) {
+  const auto model = MixedWindowModel();
+  const std::vector<int> usable = UsableCpus();
+  EngineOptions options = SmallOptions();
+  options.threads = 0;
+  options.cpus = {usable.back()};
+  const auto engine = MakeEngine(model, options);
+  EXPECT_EQ(engine->info().threads, 1);
+  std::atomic<bool> pinned{true};
+  auto params = engine->Resolve(Greedy(RandomIds(20, 97, 1), 8)).value();
+  const auto stream = engine->Submit(std::move(params), [&] {
+    if (UsableCpus() != options.cpus) pinned = false;
+  });
+  ASSERT_TRUE(stream.ok()) << stream.status().message();
+  EXPECT_EQ(Collect(**stream).tokens, RunAlone(model, Greedy(RandomIds(20, 97, 1), 8)).tokens);
+  EXPECT_TRUE(pinned);
+  EXPECT_EQ(UsableCpus(), usable);
+}
+
 TEST(Engine, OptionsOutOfRangeAreRefusedByName) {
   const auto model = RandomModel(TinyConfig(), 2);
   const auto message = [&](auto change) {
@@ -493,6 +534,8 @@ TEST(Engine, OptionsOutOfRangeAreRefusedByName) {
             "block_tokens: got 24, expected 16 or 32");
   EXPECT_EQ(message([](EngineOptions& o) { o.threads = -1; }),
             "threads: got -1, expected 1 to 1024");
+  EXPECT_EQ(message([](EngineOptions& o) { o.cpus = {0}; }),
+            "threads: got 2, expected at most 1, one for each of the CPUs 0");
   EXPECT_EQ(message([](EngineOptions& o) { o.max_chunk = 1000; }),
             "max_chunk: got 1000, expected 1 to 96");
   EXPECT_NE(message([](EngineOptions& o) { o.max_step_rows = 30; }).find("max_step_rows: got 30"),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <latch>
 #include <thread>
 
 namespace lookback {
@@ -52,6 +53,27 @@ TEST(ThreadPool, WorkersWakeAfterSleeping) {
     pool.For(100, 1, [&](int64_t begin, int64_t end, int64_t) { sum += end - begin; });
     ASSERT_EQ(sum.load(), 100);
   }
+}
+
+TEST(ThreadPool, EveryThreadStaysOnItsCpuAndTheCallerIsFreeAgainAfterwards) {
+  const std::vector<int> usable = UsableCpus();
+  ASSERT_FALSE(usable.empty());
+  const std::vector<int> cpus = {usable.back(), usable.front(), usable.back()};
+  {
+    ThreadPool pool(3, cpus);
+    EXPECT_EQ(UsableCpus(), usable) << "a pool alone pins nobody but its workers";
+    const PinnedThread pinned = pool.PinCaller();
+    std::vector<std::vector<int>> seen(3);
+    std::latch all(3);  // so that each thread takes a range
+    pool.For(3, 1, [&](int64_t, int64_t, int64_t thread) {
+      seen[static_cast<size_t>(thread)] = UsableCpus();
+      all.arrive_and_wait();
+    });
+    for (size_t i = 0; i < cpus.size(); ++i) EXPECT_EQ(seen[i], std::vector<int>{cpus[i]}) << i;
+  }
+  EXPECT_EQ(UsableCpus(), usable);
+  const PinnedThread pinned = ThreadPool(2).PinCaller();
+  EXPECT_EQ(UsableCpus(), usable) << "without CPUs nothing is pinned";
 }
 
 }  // namespace

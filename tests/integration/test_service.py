@@ -1,6 +1,8 @@
 """The service as a stranger sees it: reflection, health, streams, errors, signals."""
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -197,6 +199,24 @@ class ProcessTest(unittest.TestCase):
             self.assertEqual(len(mine), 1, server.stderr)
             self.assertEqual(mine[0]["completion_tokens"], 400)
 
+    def test_its_compute_threads_are_pinned_and_no_others(self):
+        usable = os.sched_getaffinity(0)
+        if len(usable) < 2:
+            self.skipTest("one CPU: nothing tells a pinned thread from another")
+        cpu = max(usable)
+        with support.Server("--cpus", str(cpu)) as server:
+            server.method("Inference", "Generate")(
+                server.message("GenerateRequest")(text="a", max_new_tokens=4)
+            )
+            masks = []
+            for task in os.listdir(f"/proc/{server.process.pid}/task"):
+                with contextlib.suppress(ProcessLookupError):  # gRPC's threads come and go
+                    masks.append(os.sched_getaffinity(int(task)))
+            self.assertEqual(masks.count({cpu}), 1, "the engine's own thread")
+            self.assertEqual(masks.count(usable), len(masks) - 1)
+            self.assertEqual(server.stop(), 0)
+            self.assertIn(f"1 threads on CPUs {cpu},", server.stdout)
+
     def test_a_second_signal_ends_at_once(self):
         with support.Server("--max-context", "4096") as server:
             request = server.message("GenerateRequest")(
@@ -214,11 +234,14 @@ class ProcessTest(unittest.TestCase):
             taken.listen()
             port = taken.getsockname()[1]
             model = str(support.converted_demo())
+            cpu = str(max(os.sched_getaffinity(0)))
             for flags, code, text in (
                 (["--model", model, "--listen", f"127.0.0.1:{port}"], 2, "--listen"),
                 (["--model", "/nonexistent"], 2, "/nonexistent"),
                 (["--model", str(support.DEMO / "config.json")], 2, "config.json"),
                 (["--model", model, "--max-queue", "no"], 2, "--max-queue"),
+                (["--model", model, "--cpus", "3-1"], 2, "--cpus"),
+                (["--model", model, "--cpus", cpu, "--threads", "2"], 2, "threads: got 2"),
                 ([], 2, "model"),
                 (["--model", model, "--kv-memory", "1K"], 1, ""),
             ):

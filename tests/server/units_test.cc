@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/cpus.h"
 #include "server/options.h"
 #include "server/pump.h"
 #include "server/response.h"
@@ -70,12 +71,32 @@ TEST(Options, EveryFlagHasItsNameInTheEnvironment) {
   EXPECT_GE(flags, 30);
 }
 
+TEST(Options, CpusAreThoseOfTheListInItsOrder) {
+  const std::vector<int> usable = UsableCpus();
+  const std::vector<int> backwards(usable.rbegin(), usable.rend());
+  const std::string list = CpuList(backwards);
+  const auto line = Parse({"m", "--cpus", list.c_str()});
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  EXPECT_EQ(line->options.engine.cpus, backwards);
+  const std::string twice = list + "," + list;
+  EXPECT_EQ(Parse({"m", "--cpus", twice.c_str()}).status().message(),
+            StrCat("--cpus: got ", backwards[0], " twice, expected each CPU once (see --help)"));
+  setenv("LOOKBACK_CPUS", "3-1", 1);
+  EXPECT_EQ(Parse({"m"}).status().message(),
+            "--cpus: got \"3-1\", expected CPUs from 0 to 1023, as in 0-3,8 (see --help)");
+  unsetenv("LOOKBACK_CPUS");
+}
+
 TEST(Options, WrongOnesAreRefusedByName) {
   EXPECT_FALSE(Parse({}).ok());
   for (const auto& [flag, value] :
        std::vector<std::pair<const char*, const char*>>{{"--compute", "quick"},
                                                         {"--kv", "f16"},
                                                         {"--block-tokens", "24"},
+                                                        {"--cpus", ""},
+                                                        {"--cpus", "3-1"},
+                                                        {"--cpus", "x"},
+                                                        {"--cpus", "1024"},
                                                         {"--max-queue", "0"},
                                                         {"--max-queue", "-3"},
                                                         {"--max-context", "many"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cpus.h"
 #include "engine/json.h"
 #include "engine/tensor_table.h"
 #include "tests/support/command_line.h"
@@ -39,7 +40,8 @@ TEST(Bench, ABatchReadsTheWeightsOnceForAll) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return Json::parse(outcome.out);
   };
-  const Json one = run({"decode"}), four = run({"batch", "--sequences", "4"});
+  const std::string cpus = CpuList(UsableCpus());
+  const Json one = run({"decode"}), four = run({"batch", "--sequences", "4", "--cpus", cpus});
   EXPECT_EQ(four["sequences"], 4);
   // But for the rows of the embedding, one a token.
   EXPECT_NEAR(four["weight_bytes_per_token"].get<double>(),
@@ -80,6 +82,13 @@ TEST(Bench, SaysWhatItCannotMeasure) {
   refused({"routing", "--shape", "aah-1b"}, "got \"aah-1b\", expected one that routes");
   refused({"batch", file, "--sequences", "0"}, "--sequences");
   refused({"kernels", "--kernels", "mmx"}, "got \"mmx\", expected ");
+  refused({"decode", file, "--cpus", ""}, "--cpus: got \"\", expected CPUs from 0 to");
+  refused({"cpu", "--cpus", "0,3-1"}, "--cpus: got \"3-1\", expected CPUs from 0 to");
+  const std::string cpu = CpuList(std::vector<int>{UsableCpus().back()});
+  const std::string more =
+      StrCat("threads: got 2, expected at most 1, one for each of the CPUs ", cpu);
+  refused({"decode", file, "--cpus", cpu, "--threads", "2"}, more);
+  refused({"kernels", "--cpus", cpu, "--threads", "2"}, more);
 }
 
 TEST(Bench, ShapesAreTheModelsThatTheyAreNamedAfter) {

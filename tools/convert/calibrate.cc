@@ -217,6 +217,7 @@ Result<Calibration> Calibrate(const Checkpoint& checkpoint, const controller::Co
   options.sequences = ids.sequences;
   options.tokens = ids.tokens;
   options.threads = request.threads;
+  options.cpus = request.cpus;
   options.bf16_features = request.bf16_features;
   LOOKBACK_ASSIGN_OR_RETURN(const std::unique_ptr<Calibrator> calibrator,
                             Calibrator::Create(checkpoint, config, options));

@@ -20,7 +20,8 @@ struct CalibrationRequest {
   int64_t batches = 0;  ///< forwards; 0 = all of `ids`, or of text 8 (native) or 125 (adapter)
   int64_t context =
       0;  ///< tokens of a sequence of `text`; 0 = what the controller was trained with
-  int64_t threads = 0;         ///< 0 = one a core
+  int64_t threads = 0;  ///< these two: see EngineOptions
+  std::vector<int> cpus;
   bool bf16_features = false;  ///< see CalibrationOptions
 
   bool asked() const { return !text.empty() || !ids.empty(); }
