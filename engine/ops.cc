@@ -142,7 +142,9 @@ void Ops::Attention(const kernels::KvPool& pool, const StepRows& step, int64_t l
   const auto heads = static_cast<int64_t>(reach.size());
   kernels::RowMap map = step.map;
   map.list_offset = list_offset;
-  threads_.For(step.rows * kv_heads, 1, [&](int64_t begin, int64_t end, int64_t thread) {
+  // Whole rows where there are enough: one after another in a sequence, they share what is fetched.
+  const int64_t grain = step.rows >= 4 * threads_.threads() ? kv_heads : 1;
+  threads_.For(step.rows * kv_heads, grain, [&](int64_t begin, int64_t end, int64_t thread) {
     kernels_.attention({.pool = pool,
                         .map = map,
                         .q = q,

@@ -277,9 +277,10 @@ struct AttentionCount {
 
 /// Causal softmax attention with per-head windows over block lists (AAH: aah.md sections 1 and 4).
 /// One item is one (row, KV head): item = row · kv_heads + kv_head; its `group` query heads share
-/// each key that is fetched. Summation: blocks in ascending absolute order by online softmax, keys
-/// in ascending order inside a block; a block that a head sees nothing of leaves that head's state
-/// alone. Keys outside every head's reach are never touched.
+/// each key that is fetched, and so may rows of one sequence in one range. Summation: blocks in
+/// ascending absolute order by online softmax, keys in ascending order inside a block; a block that
+/// a head sees nothing of leaves that head's state alone. Keys outside every head's reach are never
+/// touched.
 struct AttentionArgs {
   KvPool pool;
   RowMap map;

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -23,6 +24,7 @@ constexpr int64_t kStreamedBytes = int64_t{96} << 20;
 constexpr int64_t kReusedBytes = int64_t{8} << 20;
 constexpr int64_t kFewRows = 16;
 constexpr int kRuns = 7;
+constexpr int64_t kPeakRounds = 200000;
 
 struct MachineFlags {
   int64_t threads = 0;
@@ -38,10 +40,32 @@ struct ProductRow {
   int64_t rows;
   double bytes_per_s;
   double flop_per_s;
+  double peak_per_s;  ///< measured in turns with it
 };
 
-/// One product of `rows` rows with a matrix of `type`, all threads, median of kRuns. `integer`: the
-/// rows are quantized, which is not timed.
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Operations a second of all threads, in registers alone: once, for about a millisecond.
+double MeasurePeak(const kernels::KernelTable& table, ThreadPool& threads, bool integer) {
+  const auto type = integer ? kernels::Element::kQ8 : kernels::Element::kF32;
+  std::atomic<double> operations = 0.0;
+  const auto start = std::chrono::steady_clock::now();
+  threads.For(threads.threads(), 1, [&](int64_t begin, int64_t end, int64_t) {
+    for (int64_t i = begin; i < end; ++i) operations += table.peak(type, kPeakRounds);
+  });
+  return operations / SecondsSince(start);
+}
+
+/// One product of `rows` rows with a matrix of `type`, all threads, median of kRuns in turns with
+/// the peak. `integer`: the rows are quantized, which is not timed.
 ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
                        kernels::Element type, const char* name, bool integer, int64_t rows,
                        int64_t k) {
@@ -65,8 +89,9 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
   const kernels::QuantizedRows quantized{q.as<int8_t>(), scale.data(), sum.data()};
   table.quantize_rows({x.as<float>(), k, quantized, k, 0, rows});
   const kernels::WeightView w{weights.data(), type, scales.data()};
-  std::vector<double> seconds;
+  std::vector<double> seconds, peaks;
   for (int run = 0; run < kRuns; ++run) {
+    peaks.push_back(MeasurePeak(table, threads, integer));
     const auto start = std::chrono::steady_clock::now();
     threads.For(outputs, 64, [&](int64_t begin, int64_t end, int64_t) {
       if (integer) {
@@ -75,14 +100,15 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
         table.gemm({x.as<float>(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
       }
     });
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(SecondsSince(start));
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  const double median = seconds[kRuns / 2];
-  return {name, integer, rows,
+  const double median = Median(seconds);
+  return {name,
+          integer,
+          rows,
           static_cast<double>(weights.bytes() + std::ssize(scales) * 2) / median,
-          2.0 * static_cast<double>(rows * outputs * k) / median};
+          2.0 * static_cast<double>(rows * outputs * k) / median,
+          Median(peaks)};
 }
 
 Status BenchKernels(MachineFlags flags) {
@@ -115,7 +141,8 @@ Status BenchKernels(MachineFlags flags) {
                           {"activations", row.integer ? "int8" : "f32"},
                           {"rows", row.rows},
                           {"bytes_per_s", row.bytes_per_s},
-                          {"flop_per_s", row.flop_per_s}});
+                          {"flop_per_s", row.flop_per_s},
+                          {"peak_flop_per_s", row.peak_per_s}});
     }
     const Json json = {{"bench", "kernels"},
                        {"kernels", table->name},
@@ -130,11 +157,13 @@ Status BenchKernels(MachineFlags flags) {
   std::printf("kernels %s, %lld threads, k %lld; stream probe %.2f GB/s before, %.2f after\n",
               table->name, static_cast<long long>(threads.threads()),
               static_cast<long long>(flags.k), before / 1e9, after / 1e9);
-  std::printf("  weights  activations  rows   weights GB/s  of the probe    GFLOP/s\n");
+  std::printf(
+      "  weights  activations  rows   weights GB/s  of the probe    GFLOP/s  of the peak\n");
   for (const ProductRow& row : rows) {
-    std::printf("  %-7s  %-11s  %4lld  %13.2f  %10.1f %%  %9.1f\n", row.type,
+    std::printf("  %-7s  %-11s  %4lld  %13.2f  %10.1f %%  %9.1f  %9.1f %%\n", row.type,
                 row.integer ? "int8" : "f32", static_cast<long long>(row.rows),
-                row.bytes_per_s / 1e9, 100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9);
+                row.bytes_per_s / 1e9, 100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9,
+                100.0 * row.flop_per_s / row.peak_per_s);
   }
   return {};
 }
@@ -151,28 +180,49 @@ std::string CpuName() {
 Status BenchCpu(MachineFlags flags) {
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* table, ChooseKernels(flags.kernels));
   LOOKBACK_RETURN_IF_ERROR(ResolveThreads(flags.threads, flags.cpus));
-  std::vector<std::string> usable;
-  for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
-    usable.emplace_back((*set)->name);
-  }
   ThreadPool threads(flags.threads, flags.cpus);
+  // Of every set that this CPU can run: what it reaches says nothing of what is chosen, or two
+  // starts might choose differently.
+  struct Set {
+    const char* name;
+    double peaks[2];  // f32, integers of 8 bits
+  };
+  std::vector<Set> usable;
+  for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
+    usable.push_back({(*set)->name, {}});
+    for (const bool integer : {false, true}) {
+      std::vector<double> peaks;
+      for (int run = 0; run < kRuns; ++run) {
+        peaks.push_back(MeasurePeak(**set, threads, integer));
+      }
+      usable.back().peaks[integer ? 1 : 0] = Median(peaks);
+    }
+  }
   flags.cpus.resize(std::min<size_t>(flags.cpus.size(), 1));
   ThreadPool first(1, flags.cpus);
   const double one = MeasureStreamBandwidth(first, kStreamBytes);
   const double all = MeasureStreamBandwidth(threads, kStreamBytes);
   if (flags.json) {
+    Json sets = Json::array();
+    for (const Set& set : usable) {
+      sets.push_back({{"name", set.name},
+                      {"f32_peak_flop_per_s", set.peaks[0]},
+                      {"int8_peak_flop_per_s", set.peaks[1]}});
+    }
     const Json json = {{"bench", "cpu"},           {"cpu", CpuName()},
-                       {"threads", flags.threads}, {"kernels_usable", usable},
+                       {"threads", flags.threads}, {"kernels_usable", std::move(sets)},
                        {"kernels", table->name},   {"stream_bytes_per_s_one_thread", one},
                        {"stream_bytes_per_s", all}};
     std::printf("%s\n", json.dump(2).c_str());
     return {};
   }
-  std::string names;
-  for (const std::string& name : usable) names += (names.empty() ? "" : ", ") + name;
-  std::printf("%s\n  kernels   %s of %s\n  stream    %.2f GB/s with one thread, %.2f with %lld\n",
-              CpuName().c_str(), table->name, names.c_str(), one / 1e9, all / 1e9,
-              static_cast<long long>(flags.threads));
+  std::printf("%s\n  stream      %.2f GB/s with one thread, %.2f with %lld\n", CpuName().c_str(),
+              one / 1e9, all / 1e9, static_cast<long long>(flags.threads));
+  for (const Set& set : usable) {
+    std::printf("  %-10s  peak %.1f GFLOP/s in f32, %.1f in 8-bit integers%s\n", set.name,
+                set.peaks[0] / 1e9, set.peaks[1] / 1e9,
+                std::strcmp(set.name, table->name) == 0 ? "; chosen" : "");
+  }
   return {};
 }
 

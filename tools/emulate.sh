@@ -62,7 +62,7 @@ linked=$(ldd "$binary" 2>&1 || true) # fails for a static program, which needs n
 [[ $linked != *"not found"* ]] || die "$binary: $(grep 'not found' <<<"$linked" | xargs)"
 mapfile -t libraries < <(grep -o '/[^ ]* (0x' <<<"$linked" | cut -d' ' -f1)
 cp -L --parents "$binary" "${libraries[@]}" "$root"
-for path in "${added[@]}"; do cp -a --parents "$path" "$root"; done
+for path in "${added[@]}"; do tar -C / -c "${path#/}" | tar -C "$root" -x; done
 
 # The exit code leaves by the second serial port, so that the first carries nothing but the output.
 # stty waits for what the port has yet to send, reboot does not; printk: the reboot would be announced.

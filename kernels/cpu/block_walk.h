@@ -11,7 +11,7 @@ namespace lookback::kernels {
 namespace {
 
 constexpr int64_t kMaxBlockTokens = 64;
-constexpr int64_t kHeadTile = 16;  // query heads that share a fetched key; more take another pass
+constexpr int64_t kTasks = 16;  // queries that share a fetched key; more take another pass
 
 /// Online softmax of one query head: the largest score and the sum of exp(score − largest) so far.
 struct Softmax {
@@ -55,73 +55,110 @@ inline BlockView<T> ViewBlock(const KvPool& pool, const BlockList& list, int64_t
 
 /// Keys of [begin, end) that `reach` sees from `position`.
 inline SeenKeys SeenIn(int64_t begin, int64_t end, int64_t position, HeadReach reach) {
-  const int64_t window_end = Least(end, position + 1);
+  const int64_t window_end = Clamped(position + 1, begin, end);
   const int64_t sink_end = Clamped(reach.sinks, begin, window_end);
   const int64_t window_begin = Clamped(position - reach.window + 1, sink_end, window_end);
   return {{0, window_begin - begin}, {sink_end - begin, window_end - begin}};
 }
 
-/// What one query head makes of one block.
-struct HeadTask {
+/// What one query makes of one block.
+struct Task {
   const float* query;
   SeenKeys seen;  ///< at least one
   Softmax* softmax;
   float* out;  ///< the mix of values before the division by the softmax' sum
 };
 
-/// `heads` query heads (at most kHeadTile) of one item, from query head `first` on.
+/// Queries that go over their blocks together: those of `rows` rows, one position after another in
+/// one sequence, by `heads` query heads of one KV head, at most kTasks.
+struct Tile {
+  int64_t row;
+  int64_t rows;
+  int64_t kv_head;
+  int64_t head;
+  int64_t heads;
+};
+
 /// Block<T>::Take(args, view, tasks, count) takes the seen keys of one block into the softmax and
-/// into `out` of every task.
+/// into `out` of every task. What a query makes of its blocks does not depend on the others of its
+/// tile.
 template <template <typename> typename Block, typename T>
-void WalkTile(const AttentionArgs& args, int64_t row, int64_t kv_head, int64_t first,
-              int64_t heads) {
+void WalkTile(const AttentionArgs& args, const Tile& tile) {
   const KvPool& pool = args.pool;
   const int64_t dim = pool.head_dim, block_tokens = pool.block_tokens;
-  const int64_t position = args.map.position[row];
-  const BlockList& list = args.map.lists[args.map.sequence[row]][args.map.list_offset + kv_head];
+  const int64_t first = args.map.position[tile.row], last = first + tile.rows - 1;
+  const BlockList& list =
+      args.map.lists[args.map.sequence[tile.row]][args.map.list_offset + tile.kv_head];
   HeadReach widest{0, 0};
-  for (int64_t h = 0; h < heads; ++h) {
-    widest.window = Most(widest.window, args.reach[first + h].window);
-    widest.sinks = Most(widest.sinks, args.reach[first + h].sinks);
+  for (int64_t h = 0; h < tile.heads; ++h) {
+    widest.window = Most(widest.window, args.reach[tile.head + h].window);
+    widest.sinks = Most(widest.sinks, args.reach[tile.head + h].sinks);
   }
-  Softmax states[kHeadTile];
-  float* out = args.out + row * args.stride + first * dim;
-  for (int64_t c = 0; c < heads * dim; ++c) out[c] = 0.0F;
+  Softmax states[kTasks];
+  const int64_t offset = tile.row * args.stride + tile.head * dim;
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    for (int64_t c = 0; c < tile.heads * dim; ++c) args.out[offset + r * args.stride + c] = 0.0F;
+  }
 
-  const int64_t sink_blocks = (Least(widest.sinks, position + 1) + block_tokens - 1) / block_tokens;
-  const int64_t window_block = Most(0, position - widest.window + 1) / block_tokens;
-  const int64_t last_block = position / block_tokens;
+  const int64_t sink_blocks = (Least(widest.sinks, last + 1) + block_tokens - 1) / block_tokens;
+  const int64_t window_block = Most(0, first - widest.window + 1) / block_tokens;
+  const int64_t last_block = last / block_tokens;
   int64_t next = sink_blocks > 0 ? 0 : window_block;
   for (int64_t block = next; block <= last_block; block = next) {
     next = block + 1 == sink_blocks ? Most(block + 1, window_block) : block + 1;
     const int64_t begin = block * block_tokens, end = begin + block_tokens;
-    args.count->keys_read += SeenIn(begin, end, position, widest).size();
-    HeadTask tasks[kHeadTile];
+    Task tasks[kTasks];
     int64_t count = 0;
-    for (int64_t h = 0; h < heads; ++h) {
-      const SeenKeys seen = SeenIn(begin, end, position, args.reach[first + h]);
-      if (seen.size() == 0) continue;
-      args.count->products += seen.size();
-      const float* query = args.q + row * args.stride + (first + h) * dim;
-      tasks[count++] = {query, seen, &states[h], out + h * dim};
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      const int64_t position = first + r;
+      args.count->keys_read += SeenIn(begin, end, position, widest).size();
+      for (int64_t h = 0; h < tile.heads; ++h) {
+        const SeenKeys seen = SeenIn(begin, end, position, args.reach[tile.head + h]);
+        if (seen.size() == 0) continue;
+        args.count->products += seen.size();
+        const int64_t at = offset + r * args.stride + h * dim;
+        tasks[count++] = {args.q + at, seen, &states[r * tile.heads + h], args.out + at};
+      }
     }
+    if (count == 0) continue;
     BlockView<T> view = ViewBlock<T>(pool, list, block);
     if (next <= last_block) view.next = ViewBlock<T>(pool, list, next).keys;
     Block<T>::Take(args, view, tasks, count);
   }
-  for (int64_t h = 0; h < heads; ++h) {
-    for (int64_t c = 0; c < dim; ++c) out[h * dim + c] /= states[h].sum;
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    for (int64_t h = 0; h < tile.heads; ++h) {
+      float* out = args.out + offset + r * args.stride + h * dim;
+      for (int64_t c = 0; c < dim; ++c) out[c] /= states[r * tile.heads + h].sum;
+    }
   }
+}
+
+/// Rows from `row` on, at most `most`, that go over their blocks together.
+inline int64_t RowsTogether(const RowMap& map, int64_t row, int64_t most) {
+  int64_t rows = 1;
+  while (rows < most && map.sequence[row + rows] == map.sequence[row] &&
+         map.position[row + rows] == map.position[row] + rows) {
+    ++rows;
+  }
+  return rows;
 }
 
 template <template <typename> typename Block, typename T>
 void WalkItems(const AttentionArgs& args) {
-  for (int64_t item = args.item_begin; item < args.item_end; ++item) {
+  for (int64_t item = args.item_begin; item < args.item_end;) {
     const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
-    const int64_t first = kv_head * args.group;
-    for (int64_t h = 0; h < args.group; h += kHeadTile) {
-      WalkTile<Block, T>(args, row, kv_head, first + h, Least(kHeadTile, args.group - h));
+    // Whole rows go together; what a range has of others goes an item at a time.
+    const int64_t whole = kv_head == 0 ? (args.item_end - item) / args.kv_heads : 0;
+    const int64_t heads = Least(kTasks, args.group);
+    const int64_t rows = whole > 1 ? RowsTogether(args.map, row, Least(whole, kTasks / heads)) : 1;
+    const int64_t kv_heads = whole > 0 ? args.kv_heads : 1;
+    for (int64_t kv = kv_head; kv < kv_head + kv_heads; ++kv) {
+      for (int64_t h = 0; h < args.group; h += kTasks) {
+        WalkTile<Block, T>(args,
+                           {row, rows, kv, kv * args.group + h, Least(kTasks, args.group - h)});
+      }
     }
+    item += rows * kv_heads;
   }
 }
 
@@ -166,7 +203,7 @@ void WalkAllItems(const AttentionArgs& args) {
         const SeenKeys seen =
             SeenByMask(block * block_tokens, block_tokens, position, args.reach[head]);
         if (seen.size() == 0) continue;
-        const HeadTask task{query, seen, &state, out};
+        const Task task{query, seen, &state, out};
         Block<T>::Take(args, ViewBlock<T>(args.pool, list, block), &task, 1);
       }
       for (int64_t c = 0; c < dim; ++c) out[c] /= state.sum;

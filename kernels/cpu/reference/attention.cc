@@ -10,12 +10,12 @@ namespace {
 /// Each query head takes the keys of one block that it sees in ascending order.
 template <typename T>
 struct Block {
-  static void Take(const AttentionArgs& args, const BlockView<T>& block, const HeadTask* tasks,
+  static void Take(const AttentionArgs& args, const BlockView<T>& block, const Task* tasks,
                    int64_t count) {
     for (int64_t i = 0; i < count; ++i) TakeOne(args, block, tasks[i]);
   }
 
-  static void TakeOne(const AttentionArgs& args, const BlockView<T>& block, const HeadTask& task) {
+  static void TakeOne(const AttentionArgs& args, const BlockView<T>& block, const Task& task) {
     const int64_t dim = args.pool.head_dim;
     const SeenKeys& seen = task.seen;
     Softmax& state = *task.softmax;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kScoredAtOnce = 4;  // keys
 // Sums of values kept in registers; more channels take another pass over the shares.
 constexpr int64_t kMostRegisters = 12;
-// Keys, then values, of a block that several query heads see are widened once for all of them, if
+// Keys, then values, of a block that several queries see are widened once for all of them, if
 // they take no more than this of the first-level cache.
 constexpr int64_t kWidenedValues = 4096;
 constexpr int64_t kLineValues = kLineBytes / static_cast<int64_t>(sizeof(uint16_t));
@@ -88,7 +88,7 @@ inline void AddLastValues(const T* values, const float* shares, const SeenKeys& 
 /// The shares of the keys that one query head sees, those of the others 0, before the division by
 /// the softmax' sum; returns what the sums so far shrink by.
 template <typename T>
-float TakeKeys(const AttentionArgs& args, const T* keys, int64_t tokens, const HeadTask& task,
+float TakeKeys(const AttentionArgs& args, const T* keys, int64_t tokens, const Task& task,
                const char*& next, float* shares) {
   Softmax& state = *task.softmax;
   const int64_t padded = (tokens + kLanes - 1) / kLanes * kLanes;
@@ -118,8 +118,7 @@ float TakeKeys(const AttentionArgs& args, const T* keys, int64_t tokens, const H
 }
 
 template <typename T>
-void TakeValues(const T* values, int64_t dim, const HeadTask& task, const float* shares,
-                float shrink) {
+void TakeValues(const T* values, int64_t dim, const Task& task, const float* shares, float shrink) {
   int64_t c = 0;
   while (const int64_t left = (dim - c) / kLanes) {
     const int64_t registers = left > kMostRegisters ? kMostRegisters / 2 : left;
@@ -135,7 +134,7 @@ void TakeValues(const T* values, int64_t dim, const HeadTask& task, const float*
 }
 
 /// Widens the rows of `from` that any of the tasks sees.
-inline void WidenSeen(const uint16_t* from, int64_t dim, const HeadTask* tasks, int64_t count,
+inline void WidenSeen(const uint16_t* from, int64_t dim, const Task* tasks, int64_t count,
                       const char*& next, float* to) {
   for (int64_t run = 0; run < 2; ++run) {
     int64_t begin = kMaxBlockTokens, end = 0;
@@ -158,10 +157,10 @@ inline void WidenSeen(const uint16_t* from, int64_t dim, const HeadTask* tasks, 
 
 template <typename T>
 struct Block {
-  static void Take(const AttentionArgs& args, const BlockView<T>& block, const HeadTask* tasks,
+  static void Take(const AttentionArgs& args, const BlockView<T>& block, const Task* tasks,
                    int64_t count) {
-    alignas(64) float shares[kHeadTile][kMaxBlockTokens];
-    float shrink[kHeadTile];
+    alignas(64) float shares[kTasks][kMaxBlockTokens];
+    float shrink[kTasks];
     const int64_t dim = args.pool.head_dim;
     const char* next = reinterpret_cast<const char*>(block.next);
     if constexpr (sizeof(T) == sizeof(uint16_t)) {
