@@ -15,6 +15,7 @@ import pathlib
 
 import gguf
 import numpy as np
+from make_random_llama import from_bf16, read_safetensors
 
 # Hugging Face name within a layer -> GGUF name within a block.
 LAYER = {
@@ -61,20 +62,11 @@ def main():
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
 
-    weights = np.memmap(args.model / "model.safetensors", mode="r")
-    header_bytes = int(weights[:8].view("<u8")[0])
-    header = json.loads(weights[8 : 8 + header_bytes].tobytes())
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = (8 + header_bytes + offset for offset in entry["data_offsets"])
-        values = weights[begin:end].view(np.uint16)
-        if len(entry["shape"]) == 1:  # norms are f32
-            writer.add_tensor(gguf_name(name), (values.astype(np.uint32) << 16).view(np.float32))
+    for name, bits in read_safetensors(args.model / "model.safetensors"):
+        if bits.ndim == 1:  # norms are f32
+            writer.add_tensor(gguf_name(name), from_bf16(bits))
         else:
-            rows, columns = entry["shape"]
-            raw = values.view(np.uint8).reshape(rows, 2 * columns)
-            writer.add_tensor(gguf_name(name), raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(gguf_name(name), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
