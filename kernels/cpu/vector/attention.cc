@@ -19,12 +19,12 @@ constexpr int64_t kWidenedValues = 4096;
 constexpr int64_t kLineValues = kLineBytes / static_cast<int64_t>(sizeof(uint16_t));
 
 /// scores[t] = scale · <query, key t> for t in [begin, end). What lies from `next` on is fetched
-/// meanwhile, as much as keys and values of those tokens take.
+/// meanwhile, as much as the keys take.
 template <typename T>
 inline void Score(const float* query, const T* keys, int64_t dim, float scale, int64_t begin,
                   int64_t end, const char*& next, float* scores) {
   for (int64_t t = begin; t < end; t += kScoredAtOnce) {
-    Fetch<1>(next, 2 * kScoredAtOnce * dim * static_cast<int64_t>(sizeof(T)));
+    Fetch<1>(next, kScoredAtOnce * dim * static_cast<int64_t>(sizeof(T)));
     // A last piece of fewer keys scores one of them several times.
     const T* key[kScoredAtOnce];
     for (int64_t j = 0; j < kScoredAtOnce; ++j) {
@@ -51,17 +51,20 @@ inline void Score(const float* query, const T* keys, int64_t dim, float scale, i
   }
 }
 
+/// Half of the next block is fetched while keys are worked on and half with the values: fetched all
+/// at once, its lines would stop the loads of the keys, and the memory would rest meanwhile.
 /// out[c] = shrink · out[c] + sum over the shares that are not zero of share[t] · values[t][c], for
 /// Registers · 8 channels.
 template <typename T, int64_t Registers>
 inline void AddValues(const T* values, const float* shares, const SeenKeys& seen, float shrink,
-                      int64_t dim, float* out) {
+                      int64_t dim, const char*& next, float* out) {
   Floats sums[Registers];
   for (int64_t j = 0; j < Registers; ++j) {
     sums[j] = Load(out + j * kLanes) * All(shrink);
   }
   for (int64_t run = 0; run < 2; ++run) {
     for (int64_t t = seen.begin[run]; t < seen.end[run]; ++t) {
+      Fetch<1>(next, dim * static_cast<int64_t>(sizeof(T)));
       const Floats share = All(shares[t]);
       const T* value = values + t * dim;
       for (int64_t j = 0; j < Registers; ++j) {
@@ -118,14 +121,16 @@ float TakeKeys(const AttentionArgs& args, const T* keys, int64_t tokens, const T
 }
 
 template <typename T>
-void TakeValues(const T* values, int64_t dim, const Task& task, const float* shares, float shrink) {
+void TakeValues(const T* values, int64_t dim, const Task& task, const float* shares, float shrink,
+                const char*& next) {
   int64_t c = 0;
   while (const int64_t left = (dim - c) / kLanes) {
     const int64_t registers = left > kMostRegisters ? kMostRegisters / 2 : left;
     Unrolled<kMostRegisters>([&](auto i) {
       if (registers != i + 1) return;
-      AddValues<T, i + 1>(values + c, shares, task.seen, shrink, dim, task.out + c);
+      AddValues<T, i + 1>(values + c, shares, task.seen, shrink, dim, next, task.out + c);
     });
+    next = nullptr;  // fetched once
     c += registers * kLanes;
   }
   if (c < dim) {
@@ -163,27 +168,27 @@ struct Block {
     float shrink[kTasks];
     const int64_t dim = args.pool.head_dim;
     const char* next = reinterpret_cast<const char*>(block.next);
+    const char* none = nullptr;
     if constexpr (sizeof(T) == sizeof(uint16_t)) {
       if (count > 1 && dim % kLanes == 0 && block.tokens * dim <= kWidenedValues) {
         alignas(64) float widened[kWidenedValues];
-        const char* fetched = nullptr;
         WidenSeen(block.keys, dim, tasks, count, next, widened);
         for (int64_t i = 0; i < count; ++i) {
-          shrink[i] = TakeKeys(args, widened, block.tokens, tasks[i], fetched, shares[i]);
+          shrink[i] = TakeKeys(args, widened, block.tokens, tasks[i], none, shares[i]);
         }
         WidenSeen(block.values, dim, tasks, count, next, widened);
         for (int64_t i = 0; i < count; ++i) {
-          TakeValues(widened, dim, tasks[i], shares[i], shrink[i]);
+          TakeValues(widened, dim, tasks[i], shares[i], shrink[i], none);
         }
         return;
       }
     }
     for (int64_t i = 0; i < count; ++i) {
-      shrink[i] = TakeKeys(args, block.keys, block.tokens, tasks[i], next, shares[i]);
-      next = nullptr;  // fetched once
+      shrink[i] =
+          TakeKeys(args, block.keys, block.tokens, tasks[i], i == 0 ? next : none, shares[i]);
     }
     for (int64_t i = 0; i < count; ++i) {
-      TakeValues(block.values, dim, tasks[i], shares[i], shrink[i]);
+      TakeValues(block.values, dim, tasks[i], shares[i], shrink[i], i == 0 ? next : none);
     }
   }
 };
