@@ -51,10 +51,8 @@ inline void Score(const float* query, const T* keys, int64_t dim, float scale, i
   }
 }
 
-/// Half of the next block is fetched while keys are worked on and half with the values: fetched all
-/// at once, its lines would stop the loads of the keys, and the memory would rest meanwhile.
-/// out[c] = shrink · out[c] + sum over the shares that are not zero of share[t] · values[t][c], for
-/// Registers · 8 channels.
+/// out[c] = shrink · out[c] + sum over the seen t of shares[t] · values[t][c], for Registers ·
+/// kLanes channels; fetches from `next` on as Score does.
 template <typename T, int64_t Registers>
 inline void AddValues(const T* values, const float* shares, const SeenKeys& seen, float shrink,
                       int64_t dim, const char*& next, float* out) {
@@ -75,7 +73,7 @@ inline void AddValues(const T* values, const float* shares, const SeenKeys& seen
   for (int64_t j = 0; j < Registers; ++j) Store(out + j * kLanes, sums[j]);
 }
 
-/// The same for the last `count` < 8 channels.
+/// The same for the last `count` < kLanes channels.
 template <typename T>
 inline void AddLastValues(const T* values, const float* shares, const SeenKeys& seen, float shrink,
                           int64_t dim, int64_t count, float* out) {
@@ -138,7 +136,8 @@ void TakeValues(const T* values, int64_t dim, const Task& task, const float* sha
   }
 }
 
-/// Widens the rows of `from` that any of the tasks sees.
+/// Widens the rows of `from` that any of the tasks sees; what lies from `next` on is fetched
+/// meanwhile, as many bytes as are read.
 inline void WidenSeen(const uint16_t* from, int64_t dim, const Task* tasks, int64_t count,
                       const char*& next, float* to) {
   for (int64_t run = 0; run < 2; ++run) {
@@ -160,6 +159,8 @@ inline void WidenSeen(const uint16_t* from, int64_t dim, const Task* tasks, int6
   }
 }
 
+/// Half of the next block is fetched while the keys are worked on and half with the values: all at
+/// once, its lines would stop the loads of the keys, and the memory would rest during the values.
 template <typename T>
 struct Block {
   static void Take(const AttentionArgs& args, const BlockView<T>& block, const Task* tasks,

@@ -1,5 +1,5 @@
-// What the products of this set share: the weights of the next tile, fetched while one is worked
-// on.
+// What is needed next, fetched while something is worked on: the weights of the next tile, the next
+// block of keys and values.
 #pragma once
 
 #include <immintrin.h>
