@@ -1,5 +1,5 @@
+#include <array>
 #include <cstring>
-#include <iterator>
 
 #include "kernels/kernels.h"
 
@@ -8,6 +8,15 @@
 #endif
 
 namespace lookback::kernels {
+namespace {
+
+struct VectorSet {
+  const char* name;
+  bool (*usable)();
+  void (*fill)(KernelTable&);
+};
+
+}  // namespace
 
 #ifdef LOOKBACK_X86_SETS
 
@@ -45,36 +54,25 @@ bool HasAvx512() {
 
 bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 
-struct VectorSet {
-  const char* name;
-  bool (*usable)();
-  void (*fill)(KernelTable&);
-};
-
-constexpr VectorSet kVectorSets[] = {
+constexpr std::array kVectorSets = {
     // Best first.
-    {"avx512vnni", HasAvx512Vnni, avx512vnni::Fill},
-    {"avx512", HasAvx512, avx512::Fill},
-    {"avxvnni", HasAvxVnni, avxvnni::Fill},
-    {"avx2", HasAvx2, avx2::Fill},
+    VectorSet{"avx512vnni", HasAvx512Vnni, avx512vnni::Fill},
+    VectorSet{"avx512", HasAvx512, avx512::Fill},
+    VectorSet{"avxvnni", HasAvxVnni, avxvnni::Fill},
+    VectorSet{"avx2", HasAvx2, avx2::Fill},
 };
 
 #else
 
 namespace {
 
-struct VectorSet {
-  const char* name;
-  bool (*usable)();
-  void (*fill)(KernelTable&);
-};
-constexpr VectorSet kVectorSets[] = {{"none", [] { return false; }, nullptr}};
+constexpr std::array<VectorSet, 0> kVectorSets;
 
 #endif
 
 struct Sets {
-  KernelTable tables[std::size(kVectorSets)];
-  const KernelTable* usable[std::size(kVectorSets) + 2] = {};  // the reference and the null
+  std::array<KernelTable, kVectorSets.size()> tables;
+  std::array<const KernelTable*, kVectorSets.size() + 2> usable = {};  // the reference and the null
 
   Sets() {
     size_t count = 0;
@@ -94,7 +92,7 @@ struct Sets {
 
 const KernelTable* const* UsableKernels() {
   static const Sets sets;
-  return sets.usable;
+  return sets.usable.data();
 }
 
 const KernelTable* FindKernels(const char* name) {

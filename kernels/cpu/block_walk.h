@@ -133,7 +133,7 @@ void WalkTile(const AttentionArgs& args, const Tile& tile) {
   }
 }
 
-/// Rows from `row` on, at most `most`, that go over their blocks together.
+/// Rows from `row` on that go over their blocks together: one, or up to `most`.
 inline int64_t RowsTogether(const RowMap& map, int64_t row, int64_t most) {
   int64_t rows = 1;
   while (rows < most && map.sequence[row + rows] == map.sequence[row] &&
@@ -149,8 +149,8 @@ void WalkItems(const AttentionArgs& args) {
     const int64_t row = item / args.kv_heads, kv_head = item % args.kv_heads;
     // Whole rows go together; what a range has of others goes an item at a time.
     const int64_t whole = kv_head == 0 ? (args.item_end - item) / args.kv_heads : 0;
-    const int64_t heads = Least(kTasks, args.group);
-    const int64_t rows = whole > 1 ? RowsTogether(args.map, row, Least(whole, kTasks / heads)) : 1;
+    const int64_t most = kTasks / Least(kTasks, args.group);
+    const int64_t rows = RowsTogether(args.map, row, Least(whole, most));
     const int64_t kv_heads = whole > 0 ? args.kv_heads : 1;
     for (int64_t kv = kv_head; kv < kv_head + kv_heads; ++kv) {
       for (int64_t h = 0; h < args.group; h += kTasks) {

@@ -3,6 +3,7 @@
 // may be summed by whatever way is fastest.
 #include <math.h>
 
+#include "kernels/cpu/vector/bytes.h"
 #include "kernels/cpu/vector/set.h"
 #include "kernels/cpu/vector/simd.h"
 #include "kernels/cpu/vector/tiles.h"
@@ -32,57 +33,6 @@ constexpr int64_t kTileRows = kLanes / 2;
 // So many groups of a panel stay in the first-level cache, beside the sums of so many rows.
 constexpr int64_t kPanelGroups = 32;
 constexpr int64_t kBlockRows = 128;
-
-// Of registers of bytes, pairs of them in lanes of 16 bits, and fours in lanes of 32: what AVX2 and
-// AVX-512 both have, under one name.
-inline __m256i Add16(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
-inline __m256i Add32(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
-inline __m256i Subtract32(__m256i a, int32_t b) {
-  return _mm256_sub_epi32(a, _mm256_set1_epi32(b));
-}
-/// u0 · s0 + u1 · s1 of bytes without and with a sign, in 16 bits, which must have room for it.
-inline __m256i MultiplyPairs(__m256i u, __m256i s) { return _mm256_maddubs_epi16(u, s); }
-inline __m256i AddPairs(__m256i x) { return _mm256_madd_epi16(x, _mm256_set1_epi16(1)); }
-inline __m256i Magnitude(__m256i x) { return _mm256_abs_epi8(x); }
-/// x, or −x where w is less than 0; anything where w is 0.
-inline __m256i WithSignOf(__m256i w, __m256i x) { return _mm256_sign_epi8(x, w); }
-inline __m256i FlipSign(__m256i x) { return _mm256_xor_si256(x, _mm256_set1_epi8(-128)); }
-
-#ifdef __AVX512F__
-inline __m512i Add16(__m512i a, __m512i b) { return _mm512_add_epi16(a, b); }
-inline __m512i Add32(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
-inline __m512i Subtract32(__m512i a, int32_t b) {
-  return _mm512_sub_epi32(a, _mm512_set1_epi32(b));
-}
-inline __m512i MultiplyPairs(__m512i u, __m512i s) { return _mm512_maddubs_epi16(u, s); }
-inline __m512i AddPairs(__m512i x) { return _mm512_madd_epi16(x, _mm512_set1_epi16(1)); }
-inline __m512i Magnitude(__m512i x) { return _mm512_abs_epi8(x); }
-inline __m512i WithSignOf(__m512i w, __m512i x) {
-  return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
-}
-#endif
-
-// sums + the products of four bytes without and with a sign each, in lanes of 32 bits.
-#if defined(__AVX512VNNI__)
-constexpr bool kHasDots = true;
-inline __m256i AddDots(__m256i sums, __m256i u, __m256i s) {
-  return _mm256_dpbusd_epi32(sums, u, s);
-}
-inline __m512i AddDots(__m512i sums, __m512i u, __m512i s) {
-  return _mm512_dpbusd_epi32(sums, u, s);
-}
-#elif defined(__AVXVNNI__)
-constexpr bool kHasDots = true;
-inline __m256i AddDots(__m256i sums, __m256i u, __m256i s) {
-  return _mm256_dpbusd_avx_epi32(sums, u, s);
-}
-#else
-constexpr bool kHasDots = false;
-template <typename Register>
-inline Register AddDots(Register sums, Register /*u*/, Register /*s*/) {
-  return sums;  // not called
-}
-#endif
 
 inline __m256i Load32(const void* from) { return eight::LoadInts(from); }
 
@@ -151,26 +101,6 @@ struct Weights<Element::kQ4> {
     return Subtract32(kHasDots ? sums : AddPairs(sums), 8 * sum_of_x);
   }
 };
-
-/// Four bytes in every lane.
-inline Ints AllSteps(const int8_t* from) {
-  int32_t four;
-  __builtin_memcpy(&four, from, sizeof four);
-#ifdef __AVX512F__
-  return _mm512_set1_epi32(four);
-#else
-  return _mm256_set1_epi32(four);
-#endif
-}
-
-/// Keeps the compiler from forming all products before it adds the first.
-inline void KeepOrder(Ints& x) {
-#ifdef __AVX512F__
-  asm volatile("" : "+v"(x));
-#else
-  asm volatile("" : "+x"(x));
-#endif
-}
 
 /// Lane i of the result: the eight lanes of p[i], added.
 template <typename Weights>
@@ -329,10 +259,10 @@ struct Panel {
           w[c] = LoadInts(bytes[g * kGroupSteps + s][c * kLanes]);
         });
         Unrolled<Rows>([&](auto r) __attribute__((always_inline)) {
-          const Ints part = AllSteps(x + r * stride * kQuantGroup + s * kStep);
+          const Ints part = AllLanes(x + r * stride * kQuantGroup + s * kStep);
           Unrolled<kPanelRegisters>([&](auto c) __attribute__((always_inline)) {
             parts[r][c] = W::AddProducts(is_first ? Ints{} : parts[r][c], w[c], part);
-            KeepOrder(parts[r][c]);
+            Keep(parts[r][c]);  // else GCC 12 forms all products before it adds the first
           });
         });
       };

@@ -1,3 +1,4 @@
+#include "kernels/cpu/vector/bytes.h"
 #include "kernels/cpu/vector/set.h"
 #include "kernels/cpu/vector/simd.h"
 
@@ -8,62 +9,31 @@ namespace {
 constexpr int64_t kSums = 12;
 constexpr double kOperations = 2.0 * kSums * kLanes;
 
-inline Ints OnesInBytes() {
-#ifdef __AVX512F__
-  return _mm512_set1_epi8(1);
-#else
-  return _mm256_set1_epi8(1);
-#endif
-}
-
-/// x + four products of bytes.
-inline Ints Dots(Ints x, Ints ones) {
-#if defined(__AVX512VNNI__)
-  return _mm512_dpbusd_epi32(x, ones, ones);
-#elif defined(__AVXVNNI__)
-  return _mm256_dpbusd_avx_epi32(x, ones, ones);
-#elif defined(__AVX512F__)
-  const Ints pairs = _mm512_maddubs_epi16(x, ones);
-  return _mm512_add_epi32(x, _mm512_madd_epi16(pairs, ones));
-#else
-  const Ints pairs = _mm256_maddubs_epi16(x, ones);
-  return _mm256_add_epi32(x, _mm256_madd_epi16(pairs, ones));
-#endif
-}
-
-template <typename Register>
-inline void Keep(Register& x) {
-#ifdef __AVX512F__
-  asm volatile("" : "+v"(x));
-#else
-  asm volatile("" : "+x"(x));
-#endif
+/// Takes each of kSums sums, which begin as `x`, through next(sum, x), `rounds` times over.
+template <typename Register, typename Next>
+inline void Repeat(int64_t rounds, Register x, const Next& next) {
+  Register sums[kSums];
+  Unrolled<kSums>([&](auto i) { sums[i] = x; });
+  for (int64_t round = 0; round < rounds; ++round) {
+    Unrolled<kSums>([&](auto i) __attribute__((always_inline)) {
+      sums[i] = next(sums[i], x);
+      Keep(sums[i]);
+    });
+  }
 }
 
 }  // namespace
 
 double Peak(Element type, int64_t rounds) {
   if (type == Element::kQ8) {
-    const Ints ones = OnesInBytes();
-    Ints sums[kSums];
-    Unrolled<kSums>([&](auto i) { sums[i] = ones; });
-    for (int64_t round = 0; round < rounds; ++round) {
-      Unrolled<kSums>([&](auto i) __attribute__((always_inline)) {
-        sums[i] = Dots(sums[i], ones);
-        Keep(sums[i]);
-      });
-    }
+    constexpr int8_t kOnes[4] = {1, 1, 1, 1};
+    Repeat(rounds, AllLanes(kOnes), [](Ints sum, Ints ones) {
+      if constexpr (kHasDots) return AddDots(sum, ones, ones);
+      return Add32(sum, AddPairs(MultiplyPairs(sum, ones)));
+    });
     return 4 * kOperations * static_cast<double>(rounds);
   }
-  const Floats half = All(0.5F);
-  Floats sums[kSums];
-  Unrolled<kSums>([&](auto i) { sums[i] = half; });
-  for (int64_t round = 0; round < rounds; ++round) {
-    Unrolled<kSums>([&](auto i) __attribute__((always_inline)) {
-      sums[i] = Fma(sums[i], half, half);
-      Keep(sums[i]);
-    });
-  }
+  Repeat(rounds, All(0.5F), [](Floats sum, Floats half) { return Fma(sum, half, half); });
   return kOperations * static_cast<double>(rounds);
 }
 

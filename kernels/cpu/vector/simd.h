@@ -72,23 +72,23 @@ static inline Floats Head(Floats x, int64_t count) {
 }
 
 static inline float First(Floats x) { return _mm256_cvtss_f32(x); }
+static inline __m128 LowHalf(Floats x) { return _mm256_castps256_ps128(x); }
+static inline __m128 HighHalf(Floats x) { return _mm256_extractf128_ps(x, 1); }
+static inline __m128 AddHalves(Floats x) { return _mm_add_ps(LowHalf(x), HighHalf(x)); }
 /// ((0+4) + (2+6)) + ((1+5) + (3+7))
 static inline float SumLanes(Floats x) {
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 four = AddHalves(x);
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 static inline float MaxLanes(Floats x) {
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 four = _mm_max_ps(LowHalf(x), HighHalf(x));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 /// SumLanes of four registers at once: each result in the same order.
 static inline __m128 SumLanesOfFour(Floats x, Floats y, Floats z, Floats w) {
-  __m128 a = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  __m128 b = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
-  __m128 c = _mm_add_ps(_mm256_castps256_ps128(z), _mm256_extractf128_ps(z, 1));
-  __m128 d = _mm_add_ps(_mm256_castps256_ps128(w), _mm256_extractf128_ps(w, 1));
+  __m128 a = AddHalves(x), b = AddHalves(y), c = AddHalves(z), d = AddHalves(w);
   _MM_TRANSPOSE4_PS(a, b, c, d);
   return _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d));
 }
@@ -164,15 +164,14 @@ static inline Floats Head(Floats x, int64_t count) {
 }
 
 static inline float First(Floats x) { return _mm512_cvtss_f32(x); }
-/// Lanes i and i + 8, added.
-static inline eight::Floats AddHalves(Floats x) {
-  const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
-  return _mm256_add_ps(_mm512_castps512_ps256(x), high);
+static inline eight::Floats LowHalf(Floats x) { return _mm512_castps512_ps256(x); }
+static inline eight::Floats HighHalf(Floats x) {
+  return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
 }
+static inline eight::Floats AddHalves(Floats x) { return LowHalf(x) + HighHalf(x); }
 static inline float SumLanes(Floats x) { return eight::SumLanes(AddHalves(x)); }
 static inline float MaxLanes(Floats x) {
-  const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
-  return eight::MaxLanes(_mm256_max_ps(_mm512_castps512_ps256(x), high));
+  return eight::MaxLanes(eight::Max(LowHalf(x), HighHalf(x)));
 }
 static inline __m128 SumLanesOfFour(Floats x, Floats y, Floats z, Floats w) {
   return eight::SumLanesOfFour(AddHalves(x), AddHalves(y), AddHalves(z), AddHalves(w));
@@ -210,6 +209,20 @@ using namespace sixteen;
 using namespace eight;
 
 #endif
+
+namespace {
+
+/// Keeps x in a register at this point, whatever the compiler thinks of what made it.
+template <typename Register>
+inline void Keep(Register& x) {
+#ifdef __AVX512F__
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+x"(x));
+#endif
+}
+
+}  // namespace
 
 /// sum_i a[i] · b[i], in an order that depends on n alone.
 static inline float Dot(const float* a, const float* b, int64_t n) {
