@@ -31,11 +31,6 @@ struct BenchFlags {
   EngineFlags engine;
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 /// The figures of one subject; bytes are the engine's own counts.
 struct BenchRow {
   std::string what;

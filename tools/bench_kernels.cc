@@ -43,12 +43,6 @@ struct ProductRow {
   double peak_per_s;  ///< measured in turns with it
 };
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -242,6 +236,12 @@ void AddMachineBench(CLI::App& bench, const std::string& name, const std::string
 }
 
 }  // namespace
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 void AddKernelBenches(CLI::App& bench, int& exit_code) {
   AddMachineBench(bench, "kernels", "Products with weights of every type, one row to many",
