@@ -183,7 +183,7 @@ class Calibrator::Impl {
         ops_(kernels, threads_, MaxRoutingSources(config_), {}),
         workspace_(config_, options.sequences * options.tokens,
                    std::min(kLogitRows, options.sequences * options.tokens),
-                   /*quantizes=*/false),
+                   /*inputs=*/{}),
         model_(config_, weights_, ops_, workspace_),
         cache_(Layout(config_), std::move(pool), options.sequences),
         probe_(config_, threads_, options.tokens),

@@ -21,8 +21,9 @@ namespace lookback {
 class ResidualProbe;
 class ThreadPool;
 
-/// exact: f32 activations and f32 KV. fast: bf16 KV, and activations quantized to 8 bits where the
-/// weights are quantized.
+/// exact: f32 activations and f32 KV. fast: bf16 KV, activations quantized to 8 bits where the
+/// weights are quantized, and rounded to bf16 where they are bf16 and the kernels multiply that
+/// faster (KernelTable::multiplies_bf16).
 enum class ComputeMode : uint8_t { kExact, kFast };
 enum class KvType : uint8_t { kF32, kBF16 };
 std::string_view ComputeModeName(ComputeMode mode);

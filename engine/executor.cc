@@ -50,6 +50,12 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
   return options;
 }
 
+InputTypes NarrowTypes(ComputeMode compute, const Weights& weights,
+                       const kernels::KernelTable& kernels) {
+  if (compute == ComputeMode::kExact) return {};
+  return {.quantized = weights.quantized, .bf16 = weights.bf16 && kernels.multiplies_bf16};
+}
+
 ModelConfig ConfigFor(const LoadedModel& model, const EngineOptions& options) {
   ModelConfig config = model.config();
   if (options.full_windows) config.windows = WindowTable::Full(config.layers, config.heads);
@@ -133,11 +139,11 @@ Executor::Executor(const LoadedModel& model, EngineOptions options, Weights weig
       options_(std::move(options)),
       weights_(std::move(weights)),
       threads_(std::make_unique<ThreadPool>(options_.threads, options_.cpus)),
-      workspace_(std::make_unique<Workspace>(
-          config_, options_.max_step_rows, std::min(kLogitRows, options_.max_step_rows),
-          options_.compute == ComputeMode::kFast && weights_.quantized)),
+      workspace_(std::make_unique<Workspace>(config_, options_.max_step_rows,
+                                             std::min(kLogitRows, options_.max_step_rows),
+                                             NarrowTypes(options_.compute, weights_, kernels))),
       ops_(std::make_unique<Ops>(kernels, *threads_, MaxRoutingSources(config_),
-                                 workspace_->quantized)),
+                                 workspace_->narrow)),
       model_(std::make_unique<Model>(config_, weights_, *ops_, *workspace_)),
       lists_(static_cast<size_t>(options_.max_step_rows)) {
   info_.kernels = kernels.name;

@@ -17,11 +17,11 @@ int64_t ScratchStride(int64_t max_sources) { return (max_sources + 16) / 16 * 16
 }  // namespace
 
 Ops::Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources,
-         kernels::QuantizedRows quantized)
+         NarrowInput narrow)
     : kernels_(kernels),
       threads_(threads),
       max_sources_(max_sources),
-      quantized_(quantized),
+      narrow_(narrow),
       scratch_(static_cast<size_t>(threads.threads() * ScratchStride(max_sources))),
       counts_(static_cast<size_t>(threads.threads())) {}
 
@@ -32,17 +32,25 @@ void Ops::MatMul(const float* x, int64_t rows, const Linear& w, float* y) {
 void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t out_begin,
                         int64_t out_end, float* y) {
   const int64_t k = w.in;
-  const bool quantizes = quantized_.q != nullptr && IsQuantized(w.weight.type);
-  if (quantizes) {
+  const kernels::QuantizedRows& quantized = narrow_.quantized;
+  const bool quantizes = quantized.q != nullptr && IsQuantized(w.weight.type);
+  const bool rounds = narrow_.bf16 != nullptr && w.weight.type == kernels::Element::kBF16;
+  if (quantizes || rounds) {
     threads_.For(rows, GrainRows(k), [&](int64_t begin, int64_t end, int64_t) {
-      kernels_.quantize_rows({x, k, quantized_, k, begin, end});
+      if (quantizes) {
+        kernels_.quantize_rows({x, k, quantized, k, begin, end});
+      } else {
+        kernels_.round_rows({x, k, narrow_.bf16, k, begin, end});
+      }
     });
   }
   threads_.For(out_end - out_begin, kGrainOutputs, [&](int64_t begin, int64_t end, int64_t) {
     begin += out_begin;
     end += out_begin;
     if (quantizes) {
-      kernels_.integer_gemm({quantized_, w.weight, w.bias, y, w.out, rows, k, begin, end});
+      kernels_.integer_gemm({quantized, w.weight, w.bias, y, w.out, rows, k, begin, end});
+    } else if (rounds) {
+      kernels_.bf16_gemm({narrow_.bf16, k, w.weight, w.bias, y, w.out, rows, k, begin, end});
     } else {
       kernels_.gemm({x, k, w.weight, w.bias, y, w.out, rows, k, begin, end});
     }

@@ -10,6 +10,7 @@
 #include "engine/step.h"
 #include "engine/thread_pool.h"
 #include "engine/weights.h"
+#include "engine/workspace.h"
 #include "kernels/kernels.h"
 
 namespace lookback {
@@ -23,10 +24,9 @@ struct OpCounters {
 /// All row strides are the row widths; rows of x and y are contiguous.
 class Ops {
  public:
-  /// `max_sources`: most sources a DepthMix reads. `quantized`: room for the input of any product
-  /// with quantized weights, which then is quantized as well; null: it stays f32.
+  /// `max_sources`: most sources a DepthMix reads. `narrow`: for the input of any product.
   Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_sources,
-      kernels::QuantizedRows quantized);
+      NarrowInput narrow);
 
   /// y [rows][w.out] = x [rows][w.in] · wᵀ + bias
   void MatMul(const float* x, int64_t rows, const Linear& w, float* y);
@@ -81,7 +81,7 @@ class Ops {
   const kernels::KernelTable& kernels_;
   ThreadPool& threads_;
   int64_t max_sources_;
-  kernels::QuantizedRows quantized_;
+  NarrowInput narrow_;
   std::vector<float> scratch_;  ///< [threads][max_sources, padded]
   struct alignas(64) PaddedCount {
     kernels::AttentionCount count;

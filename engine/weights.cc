@@ -40,6 +40,7 @@ class Binder {
       weight.scale = reinterpret_cast<const uint16_t*>(scale.data.data());
       quantized_ = true;
     }
+    bf16_ = bf16_ || weight.type == kernels::Element::kBF16;
     weight.data = view.data.data();
     return linear;
   }
@@ -114,6 +115,7 @@ class Binder {
   }
 
   bool quantized() const { return quantized_; }
+  bool bf16() const { return bf16_; }
   int64_t folded_bytes() const { return folded_bytes_; }
   int64_t bytes() const { return bytes_; }
   Status status() { return std::move(status_); }
@@ -162,6 +164,7 @@ class Binder {
   int64_t bytes_ = 0;
   int64_t folded_bytes_ = 0;
   bool quantized_ = false;
+  bool bf16_ = false;
 };
 
 /// The sites of the sublayer `name` ("attn" or "mlp"), whose attention site has `inputs` queries.
@@ -273,6 +276,7 @@ Result<Weights> Weights::Load(const Checkpoint& checkpoint) {
     }
   }
   weights.quantized = binder.quantized();
+  weights.bf16 = binder.bf16();
   weights.file_bytes = binder.bytes();
   weights.folded_bytes = binder.folded_bytes();
   LOOKBACK_RETURN_IF_ERROR(binder.status());

@@ -72,6 +72,7 @@ struct Weights {
   Linear head;  ///< the embedding's bytes where tied
 
   bool quantized = false;    ///< some matrix is
+  bool bf16 = false;         ///< some matrix is
   int64_t file_bytes = 0;    ///< of all tensors above, tied ones once
   int64_t folded_bytes = 0;  ///< of the folded vectors
   /// Bytes of all matrices that one token of a decode step reads, the embedding row apart.

@@ -5,15 +5,15 @@
 namespace lookback {
 
 Workspace::Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows,
-                     bool quantizes)
+                     InputTypes inputs)
     : max_rows(max_rows), max_logit_rows(max_logit_rows) {
   int64_t bytes = 0;
-  Carve(config, quantizes, Arena(nullptr), &bytes);
+  Carve(config, inputs, Arena(nullptr), &bytes);
   memory = Buffer(bytes);
-  Carve(config, quantizes, Arena(memory.data()), &bytes);
+  Carve(config, inputs, Arena(memory.data()), &bytes);
 }
 
-void Workspace::Carve(const ModelConfig& config, bool quantizes, Arena arena, int64_t* used) {
+void Workspace::Carve(const ModelConfig& config, InputTypes inputs, Arena arena, int64_t* used) {
   const int64_t rows = max_rows;
   ids = arena.Take<int32_t>(rows);
   row_sequence = arena.Take<int32_t>(rows);
@@ -29,15 +29,16 @@ void Workspace::Carve(const ModelConfig& config, bool quantizes, Arena arena, in
   hidden = arena.Take<float>(rows * config.hidden_size);
   logit_rows = arena.Take<float>(max_logit_rows * config.hidden_size);
   logits = arena.Take<float>(max_logit_rows * config.vocab_size);
-  quantized = {};
-  if (quantizes) {
-    const int64_t widest =
-        std::max({config.hidden_size, config.heads * config.head_dim, config.ffn_size});
+  narrow = {};
+  const int64_t widest =
+      std::max({config.hidden_size, config.heads * config.head_dim, config.ffn_size});
+  if (inputs.quantized) {
     const int64_t groups = rows * kernels::QuantGroups(widest);
-    quantized.q = arena.Take<int8_t>(groups * kernels::kQuantGroup);
-    quantized.scale = arena.Take<float>(groups);
-    quantized.sum = arena.Take<int32_t>(groups);
+    narrow.quantized.q = arena.Take<int8_t>(groups * kernels::kQuantGroup);
+    narrow.quantized.scale = arena.Take<float>(groups);
+    narrow.quantized.sum = arena.Take<int32_t>(groups);
   }
+  if (inputs.bf16) narrow.bf16 = arena.Take<uint16_t>(rows * widest);
   *used = arena.used();
 }
 

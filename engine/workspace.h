@@ -26,10 +26,21 @@ class Arena {
   int64_t used_ = 0;
 };
 
+/// What --compute fast makes of a product's input before it multiplies.
+struct InputTypes {
+  bool quantized = false;  ///< 8-bit integers for quantized weights
+  bool bf16 = false;       ///< bf16 for weights of bf16
+};
+
+/// Room for them; where there is none, such an input stays f32.
+struct NarrowInput {
+  kernels::QuantizedRows quantized;
+  uint16_t* bf16 = nullptr;  ///< [rows][values]
+};
+
 /// Activation arrays, f32. R = max_rows, D = hidden_size. Contents live for one step.
 struct Workspace {
-  /// `quantizes`: the input of a product may be quantized.
-  Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows, bool quantizes);
+  Workspace(const ModelConfig& config, int64_t max_rows, int64_t max_logit_rows, InputTypes inputs);
 
   int64_t max_rows;
   int64_t max_logit_rows;
@@ -50,13 +61,12 @@ struct Workspace {
   float* logit_rows;      ///< [max_logit_rows][D], gathered rows of hidden
   float* logits;          ///< [max_logit_rows][vocab_size]
 
-  /// [R] rows, those of any product's input; null where nothing quantizes.
-  kernels::QuantizedRows quantized;
+  NarrowInput narrow;  ///< [R] rows, those of any product's input
 
   int64_t bytes() const { return memory.bytes(); }
 
  private:
-  void Carve(const ModelConfig& config, bool quantizes, Arena arena, int64_t* used);
+  void Carve(const ModelConfig& config, InputTypes inputs, Arena arena, int64_t* used);
 };
 
 }  // namespace lookback

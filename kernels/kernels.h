@@ -62,6 +62,31 @@ struct GemmArgs {
   int64_t out_end;
 };
 
+/// x rounded to bf16, to nearest, ties to even; NaN stays NaN. The same bits in every set.
+struct RoundRowsArgs {
+  const float* x;    ///< [rows][x_stride], the first k of a row are used
+  int64_t x_stride;  ///< floats
+  uint16_t* out;     ///< [rows][k]
+  int64_t k;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+/// What GemmArgs says, of x and w in bf16, summed in f32. A product or a sum that is subnormal may
+/// count as zero.
+struct BF16GemmArgs {
+  const uint16_t* x;  ///< [rows][x_stride], the first k of a row are used
+  int64_t x_stride;   ///< values
+  WeightView w;       ///< kBF16, [out][k]
+  const float* bias;  ///< [out], or null
+  float* y;           ///< [rows][y_stride]
+  int64_t y_stride;   ///< floats
+  int64_t rows;
+  int64_t k;
+  int64_t out_begin;
+  int64_t out_end;
+};
+
 /// Rows of activations as integers of 8 bits in groups of kQuantGroup, a short last group with
 /// zeros behind it: x = q · scale, |q| <= 127.
 struct QuantizedRows {
@@ -322,7 +347,12 @@ struct DepthMixArgs {
 /// One set of kernels: every member is set.
 struct KernelTable {
   const char* name;
+  /// Whether bf16_gemm is worth the rounding; where the set has nothing of its own for it, gemm,
+  /// which rounds nothing, is as fast.
+  bool multiplies_bf16;
   void (*gemm)(const GemmArgs&);
+  void (*round_rows)(const RoundRowsArgs&);
+  void (*bf16_gemm)(const BF16GemmArgs&);
   void (*quantize_rows)(const QuantizeRowsArgs&);
   void (*integer_gemm)(const IntegerGemmArgs&);
   void (*embed)(const EmbedArgs&);
@@ -342,9 +372,9 @@ struct KernelTable {
   /// reach. All blocks must be present; counts nothing.
   void (*masked_attention)(const AttentionArgs&);
   void (*depth_mix)(const DepthMixArgs&);
-  /// For benches: products and sums in registers alone, with what the set multiplies f32 (kF32) or
-  /// integers of 8 bits (kQ8) by. Returns how many operations that were, a product and a sum being
-  /// two; proportional to `rounds`.
+  /// For benches: products and sums in registers alone, with what the set multiplies f32 (kF32),
+  /// bf16 (kBF16) or integers of 8 bits (kQ8) by. Returns how many operations that were, a product
+  /// and a sum being two; proportional to `rounds`.
   double (*peak)(Element type, int64_t rounds);
 };
 

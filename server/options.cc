@@ -35,8 +35,8 @@ void AddEngineFlags(CLI::App& app, EngineOptions& engine, std::string& kv) {
                                                               {"fast", ComputeMode::kFast}};
   app.add_option(
          "--compute", engine.compute,
-         "exact: f32 activations and KV; fast (default): bf16 KV, and int8 activations for q8 "
-         "and q4 weights")
+         "exact: f32 activations and KV; fast (default): bf16 KV, int8 activations for q8 and q4 "
+         "weights, and bf16 ones for bf16 weights where the CPU multiplies them faster")
       ->envname("LOOKBACK_COMPUTE")
       ->transform(CLI::CheckedTransformer(kCompute));
   Add(app, "--kv", kv, "type of keys and values; default: f32 for exact, bf16 for fast")

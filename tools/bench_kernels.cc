@@ -36,7 +36,7 @@ struct MachineFlags {
 
 struct ProductRow {
   const char* type;
-  bool integer;  ///< of quantized activations
+  const char* activations;
   int64_t rows;
   double bytes_per_s;
   double flop_per_s;
@@ -47,9 +47,17 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// A type that activations are multiplied in.
+struct Activations {
+  kernels::Element type;
+  const char* name;
+};
+constexpr Activations kActivations[] = {{kernels::Element::kF32, "f32"},
+                                        {kernels::Element::kBF16, "bf16"},
+                                        {kernels::Element::kQ8, "int8"}};
+
 /// Operations a second of all threads, in registers alone: once, for about a millisecond.
-double MeasurePeak(const kernels::KernelTable& table, ThreadPool& threads, bool integer) {
-  const auto type = integer ? kernels::Element::kQ8 : kernels::Element::kF32;
+double MeasurePeak(const kernels::KernelTable& table, ThreadPool& threads, kernels::Element type) {
   std::atomic<double> operations = 0.0;
   const auto start = std::chrono::steady_clock::now();
   threads.For(threads.threads(), 1, [&](int64_t begin, int64_t end, int64_t) {
@@ -59,10 +67,10 @@ double MeasurePeak(const kernels::KernelTable& table, ThreadPool& threads, bool 
 }
 
 /// One product of `rows` rows with a matrix of `type`, all threads, median of kRuns in turns with
-/// the peak. `integer`: the rows are quantized, which is not timed.
+/// the peak. Rows that are not multiplied in f32 are narrowed before, which is not timed.
 ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
-                       kernels::Element type, const char* name, bool integer, int64_t rows,
-                       int64_t k) {
+                       kernels::Element type, const char* name, const Activations& activations,
+                       int64_t rows, int64_t k) {
   const int64_t row_bytes = kernels::RowBytes(type, k);
   const int64_t outputs =
       std::max<int64_t>(64, (rows <= kFewRows ? kStreamedBytes : kReusedBytes) / row_bytes);
@@ -82,14 +90,19 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
   std::vector<int32_t> sum(static_cast<size_t>(groups));
   const kernels::QuantizedRows quantized{q.as<int8_t>(), scale.data(), sum.data()};
   table.quantize_rows({x.as<float>(), k, quantized, k, 0, rows});
+  const Buffer rounded(rows * k * 2);
+  table.round_rows({x.as<float>(), k, rounded.as<uint16_t>(), k, 0, rows});
   const kernels::WeightView w{weights.data(), type, scales.data()};
   std::vector<double> seconds, peaks;
   for (int run = 0; run < kRuns; ++run) {
-    peaks.push_back(MeasurePeak(table, threads, integer));
+    peaks.push_back(MeasurePeak(table, threads, activations.type));
     const auto start = std::chrono::steady_clock::now();
     threads.For(outputs, 64, [&](int64_t begin, int64_t end, int64_t) {
-      if (integer) {
+      if (activations.type == kernels::Element::kQ8) {
         table.integer_gemm({quantized, w, nullptr, y.data(), outputs, rows, k, begin, end});
+      } else if (activations.type == kernels::Element::kBF16) {
+        table.bf16_gemm(
+            {rounded.as<uint16_t>(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
       } else {
         table.gemm({x.as<float>(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
       }
@@ -98,7 +111,7 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
   }
   const double median = Median(seconds);
   return {name,
-          integer,
+          activations.name,
           rows,
           static_cast<double>(weights.bytes() + std::ssize(scales) * 2) / median,
           2.0 * static_cast<double>(rows * outputs * k) / median,
@@ -113,17 +126,22 @@ Status BenchKernels(MachineFlags flags) {
   const double before = MeasureStreamBandwidth(threads, kStreamBytes);
   std::vector<ProductRow> rows;
   using kernels::Element;
-  struct Pair {
+  struct Type {
     Element type;
     const char* name;
-    bool integer;
   };
-  for (const Pair& pair : {Pair{Element::kF32, "f32", false}, Pair{Element::kBF16, "bf16", false},
-                           Pair{Element::kQ8, "q8", false}, Pair{Element::kQ8, "q8", true},
-                           Pair{Element::kQ4, "q4", false}, Pair{Element::kQ4, "q4", true}}) {
-    for (const int64_t count : {1, 4, 16, 64, 256}) {
-      rows.push_back(
-          TimeProduct(*table, threads, pair.type, pair.name, pair.integer, count, flags.k));
+  for (const Type& type : {Type{Element::kF32, "f32"}, Type{Element::kBF16, "bf16"},
+                           Type{Element::kQ8, "q8"}, Type{Element::kQ4, "q4"}}) {
+    for (const Activations& activations : kActivations) {
+      const bool multiplied = activations.type == Element::kF32 ||
+                              (activations.type == Element::kQ8 && IsQuantized(type.type)) ||
+                              (activations.type == Element::kBF16 &&
+                               type.type == activations.type && table->multiplies_bf16);
+      if (!multiplied) continue;
+      for (const int64_t count : {1, 4, 16, 64, 256}) {
+        rows.push_back(
+            TimeProduct(*table, threads, type.type, type.name, activations, count, flags.k));
+      }
     }
   }
   const double after = MeasureStreamBandwidth(threads, kStreamBytes);
@@ -132,7 +150,7 @@ Status BenchKernels(MachineFlags flags) {
     Json products = Json::array();
     for (const ProductRow& row : rows) {
       products.push_back({{"weights", row.type},
-                          {"activations", row.integer ? "int8" : "f32"},
+                          {"activations", row.activations},
                           {"rows", row.rows},
                           {"bytes_per_s", row.bytes_per_s},
                           {"flop_per_s", row.flop_per_s},
@@ -155,8 +173,8 @@ Status BenchKernels(MachineFlags flags) {
       "  weights  activations  rows   weights GB/s  of the probe    GFLOP/s  of the peak\n");
   for (const ProductRow& row : rows) {
     std::printf("  %-7s  %-11s  %4lld  %13.2f  %10.1f %%  %9.1f  %9.1f %%\n", row.type,
-                row.integer ? "int8" : "f32", static_cast<long long>(row.rows),
-                row.bytes_per_s / 1e9, 100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9,
+                row.activations, static_cast<long long>(row.rows), row.bytes_per_s / 1e9,
+                100.0 * row.bytes_per_s / stream, row.flop_per_s / 1e9,
                 100.0 * row.flop_per_s / row.peak_per_s);
   }
   return {};
@@ -179,17 +197,17 @@ Status BenchCpu(MachineFlags flags) {
   // starts might choose differently.
   struct Set {
     const char* name;
-    double peaks[2];  // f32, integers of 8 bits
+    double peaks[std::size(kActivations)];
   };
   std::vector<Set> usable;
   for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
     usable.push_back({(*set)->name, {}});
-    for (const bool integer : {false, true}) {
+    for (size_t i = 0; i < std::size(kActivations); ++i) {
       std::vector<double> peaks;
       for (int run = 0; run < kRuns; ++run) {
-        peaks.push_back(MeasurePeak(**set, threads, integer));
+        peaks.push_back(MeasurePeak(**set, threads, kActivations[i].type));
       }
-      usable.back().peaks[integer ? 1 : 0] = Median(peaks);
+      usable.back().peaks[i] = Median(peaks);
     }
   }
   flags.cpus.resize(std::min<size_t>(flags.cpus.size(), 1));
@@ -201,7 +219,8 @@ Status BenchCpu(MachineFlags flags) {
     for (const Set& set : usable) {
       sets.push_back({{"name", set.name},
                       {"f32_peak_flop_per_s", set.peaks[0]},
-                      {"int8_peak_flop_per_s", set.peaks[1]}});
+                      {"bf16_peak_flop_per_s", set.peaks[1]},
+                      {"int8_peak_flop_per_s", set.peaks[2]}});
     }
     const Json json = {{"bench", "cpu"},           {"cpu", CpuName()},
                        {"threads", flags.threads}, {"kernels_usable", std::move(sets)},
@@ -213,8 +232,8 @@ Status BenchCpu(MachineFlags flags) {
   std::printf("%s\n  stream      %.2f GB/s with one thread, %.2f with %lld\n", CpuName().c_str(),
               one / 1e9, all / 1e9, static_cast<long long>(flags.threads));
   for (const Set& set : usable) {
-    std::printf("  %-10s  peak %.1f GFLOP/s in f32, %.1f in 8-bit integers%s\n", set.name,
-                set.peaks[0] / 1e9, set.peaks[1] / 1e9,
+    std::printf("  %-10s  peak %.1f GFLOP/s in f32, %.1f in bf16, %.1f in 8-bit integers%s\n",
+                set.name, set.peaks[0] / 1e9, set.peaks[1] / 1e9, set.peaks[2] / 1e9,
                 std::strcmp(set.name, table->name) == 0 ? "; chosen" : "");
   }
   return {};

@@ -5,6 +5,7 @@ namespace lookback::kernels {
 namespace {
 
 FOR_EVERY_SET(Gemm);
+FOR_EVERY_SET(BF16Gemm);
 FOR_EVERY_SET(IntegerGemm);
 
 TEST_P(Gemm, MatchesF64ForOddSizesAndEveryType) {
@@ -52,6 +53,108 @@ TEST_P(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
         }
       }
       EXPECT_EQ(whole, split);
+    }
+  }
+}
+
+/// x [rows][x_stride] rounded to [rows][k].
+std::vector<uint16_t> Rounded(const KernelTable& set, const std::vector<float>& x, int64_t x_stride,
+                              int64_t rows, int64_t k) {
+  std::vector<uint16_t> rounded(static_cast<size_t>(rows * k), 0x7FFF);
+  set.round_rows({x.data(), x_stride, rounded.data(), k, 0, rows});
+  return rounded;
+}
+
+TEST_P(BF16Gemm, RoundsToTheNearestAndTiesToEven) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const struct {
+    float value;
+    uint16_t bits;
+  } cases[] = {{0.0F, 0},
+               {-0.0F, 0x8000},
+               {1.0F, 0x3F80},
+               {0x1.01p0F, 0x3F80},      // half way, down to the even one
+               {0x1.010002p0F, 0x3F81},  // a bit more
+               {0x1.03p0F, 0x3F82},      // half way, up to the even one
+               {-0x1.03p0F, 0xBF82},
+               {0x1.fep127F, 0x7F7F},                        // the largest
+               {std::numeric_limits<float>::max(), 0x7F80},  // beyond it
+               {kInf, 0x7F80},
+               {-kInf, 0xFF80},
+               {0x1p-127F, 0x0040},  // subnormal, and stays so
+               {std::numeric_limits<float>::denorm_min(), 0}};
+  std::vector<float> x;
+  for (const auto& one : cases) x.push_back(one.value);
+  const auto count = static_cast<int64_t>(x.size());
+  const auto rounded = Rounded(set(), x, count, 1, count);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(rounded[i], cases[i].bits) << x[i];
+  // All NaN, whatever its bits: none may become infinity.
+  for (const uint32_t bits : {0x7F800001U, 0xFF800001U, 0x7FFFFFFFU, 0x7FC00000U}) {
+    const uint16_t nan = Rounded(set(), {std::bit_cast<float>(bits)}, 1, 1, 1)[0];
+    EXPECT_TRUE(std::isnan(FromBF16(nan))) << bits;
+  }
+  // The same bits in every set, in whole registers and behind them.
+  for (const int64_t k : {1, 15, 16, 17, 31, 33, 75, 192}) {
+    const auto many = Random(3 * (k + 3), 5, 1000.0F);
+    EXPECT_EQ(Rounded(set(), many, k + 3, 3, k), Rounded(ReferenceKernels(), many, k + 3, 3, k));
+  }
+}
+
+TEST_P(BF16Gemm, MatchesF64ForOddSizes) {
+  for (const int64_t k : {1, 2, 15, 16, 31, 32, 33, 63, 64, 75, 192}) {
+    for (const int64_t rows : {1, 2, 3, 5, 6, 7, 8, 13}) {
+      const int64_t out = 13;
+      const Weights w(Element::kBF16, out, k, 2);
+      const auto x = Rounded(set(), Random(rows * k, 1), k, rows, k);
+      const auto bias = Random(out, 3);
+      std::vector<float> y(static_cast<size_t>(rows * out), kNan);
+      set().bf16_gemm({x.data(), k, w.view(), bias.data(), y.data(), out, rows, k, 0, out});
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t o = 0; o < out; ++o) {
+          double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
+          for (int64_t i = 0; i < k; ++i) {
+            const double term = static_cast<double>(FromBF16(x[static_cast<size_t>(r * k + i)])) *
+                                w.values[static_cast<size_t>(o * k + i)];
+            sum += term;
+            size += std::abs(term);
+          }
+          // A product of bf16 is exact in f32 but for what is subnormal; then as many roundings of
+          // partial sums as terms.
+          EXPECT_WITHIN(y[static_cast<size_t>(r * out + o)], sum,
+                        static_cast<double>(k + 3) * (kUnit * size + 0x1p-126));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BF16Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
+  for (const int64_t rows : {5, 300}) {  // more than one block of rows
+    const int64_t k = rows == 5 ? 37 : 1024, out = 11;
+    const Weights w(Element::kBF16, out, k, 2);
+    const auto x = Rounded(set(), Random(rows * k, 1), k, rows, k);
+    std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
+    set().bf16_gemm({x.data(), k, w.view(), nullptr, whole.data(), out, rows, k, 0, out});
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t o = 0; o < out; ++o) {
+        set().bf16_gemm(
+            {x.data() + r * k, k, w.view(), nullptr, split.data() + r * out, out, 1, k, o, o + 1});
+      }
+    }
+    EXPECT_EQ(whole, split);
+  }
+}
+
+TEST_P(BF16Gemm, WhatIsNotFiniteReachesTheOutput) {
+  const int64_t k = 40;
+  const Weights w(Element::kBF16, 1, k, 3);
+  for (const float value : {kNan, std::numeric_limits<float>::infinity()}) {
+    for (const size_t at : {0, 39}) {
+      auto x = Random(k, 1);
+      x[at] = value;
+      float y = 0.0F;
+      set().bf16_gemm({Rounded(set(), x, k, 1, k).data(), k, w.view(), nullptr, &y, 1, 1, k, 0, 1});
+      EXPECT_FALSE(std::isfinite(y));
     }
   }
 }

@@ -4,10 +4,14 @@
 namespace lookback::kernels::reference {
 namespace {
 
-float Bias(const GemmArgs& args, int64_t o) { return args.bias != nullptr ? args.bias[o] : 0.0F; }
+template <typename Args>
+float Bias(const Args& args, int64_t o) {
+  return args.bias != nullptr ? args.bias[o] : 0.0F;
+}
 
-template <typename T>
-void GemmPlain(const GemmArgs& args) {
+/// Weights of T; x of what it is in the arguments.
+template <typename T, typename Args>
+void GemmPlain(const Args& args) {
   for (int64_t o = args.out_begin; o < args.out_end; ++o) {
     const T* w = static_cast<const T*>(args.w.data) + o * args.k;
     // The weight row stays in the first-level cache over all rows. Tiles of several rows were
@@ -64,6 +68,16 @@ void Gemm(const GemmArgs& args) {
       return GemmQuantized(args);
   }
 }
+
+void RoundRows(const RoundRowsArgs& args) {
+  for (int64_t row = args.row_begin; row < args.row_end; ++row) {
+    for (int64_t i = 0; i < args.k; ++i) {
+      args.out[row * args.k + i] = NarrowToBF16(args.x[row * args.x_stride + i]);
+    }
+  }
+}
+
+void BF16Gemm(const BF16GemmArgs& args) { GemmPlain<uint16_t>(args); }
 
 double Peak(Element /*type*/, int64_t rounds) {
   float lanes[kLanes] = {};

@@ -5,7 +5,10 @@ namespace lookback::kernels {
 const KernelTable& ReferenceKernels() {
   static constexpr KernelTable kTable = {
       .name = "reference",
+      .multiplies_bf16 = true,
       .gemm = reference::Gemm,
+      .round_rows = reference::RoundRows,
+      .bf16_gemm = reference::BF16Gemm,
       .quantize_rows = reference::QuantizeRows,
       .integer_gemm = reference::IntegerGemm,
       .embed = reference::Embed,

@@ -6,6 +6,8 @@
 namespace lookback::kernels::reference {
 
 void Gemm(const GemmArgs& args);
+void RoundRows(const RoundRowsArgs& args);
+void BF16Gemm(const BF16GemmArgs& args);
 void QuantizeRows(const QuantizeRowsArgs& args);
 void IntegerGemm(const IntegerGemmArgs& args);
 void Embed(const EmbedArgs& args);

@@ -74,14 +74,18 @@ inline float SumLanes(float* lanes) {
 }
 
 /// sum_i a[i] · b[i]
-template <typename T>
-float Dot(const float* a, const T* b, int64_t n) {
+template <typename A, typename B>
+float Dot(const A* a, const B* b, int64_t n) {
   float lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * Widen(b[i + lane]);
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += Widen(a[i + lane]) * Widen(b[i + lane]);
+    }
   }
-  for (int64_t lane = 0; i + lane < n; ++lane) lanes[lane] += a[i + lane] * Widen(b[i + lane]);
+  for (int64_t lane = 0; i + lane < n; ++lane) {
+    lanes[lane] += Widen(a[i + lane]) * Widen(b[i + lane]);
+  }
   return SumLanes(lanes);
 }
 

@@ -1,3 +1,6 @@
+#ifdef __AVX512BF16__
+#include "kernels/cpu/vector/bf16.h"
+#endif
 #include "kernels/cpu/vector/bytes.h"
 #include "kernels/cpu/vector/set.h"
 #include "kernels/cpu/vector/simd.h"
@@ -33,6 +36,13 @@ double Peak(Element type, int64_t rounds) {
     });
     return 4 * kOperations * static_cast<double>(rounds);
   }
+#ifdef __AVX512BF16__
+  if (type == Element::kBF16) {
+    const auto zeros = reinterpret_cast<Pairs>(Ints{});
+    Repeat(rounds, All(0.5F), [zeros](Floats sum, Floats) { return AddDots(sum, zeros, zeros); });
+    return 2 * kOperations * static_cast<double>(rounds);
+  }
+#endif
   Repeat(rounds, All(0.5F), [](Floats sum, Floats half) { return Fma(sum, half, half); });
   return kOperations * static_cast<double>(rounds);
 }

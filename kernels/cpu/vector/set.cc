@@ -5,6 +5,13 @@
 namespace lookback::kernels::LOOKBACK_SET {
 
 void Fill(KernelTable& table) {
+#ifdef __AVX512BF16__
+  table.multiplies_bf16 = true;
+  table.round_rows = RoundRows;
+  table.bf16_gemm = BF16Gemm;
+#else
+  table.multiplies_bf16 = false;
+#endif
   table.gemm = Gemm;
   table.quantize_rows = QuantizeRows;
   table.integer_gemm = IntegerGemm;

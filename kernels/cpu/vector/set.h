@@ -7,6 +7,10 @@
 namespace lookback::kernels::LOOKBACK_SET {
 
 void Gemm(const GemmArgs& args);
+#ifdef __AVX512BF16__
+void RoundRows(const RoundRowsArgs& args);
+void BF16Gemm(const BF16GemmArgs& args);
+#endif
 void QuantizeRows(const QuantizeRowsArgs& args);
 void IntegerGemm(const IntegerGemmArgs& args);
 void RmsNorm(const RmsNormArgs& args);
