@@ -234,6 +234,13 @@ int64_t ModelConfig::routing_sites() const {
   return 2 * layers - empty + (has_final_site() ? 1 : 0);
 }
 
+void ModelConfig::MakeAdditive() {
+  residual = ResidualMode::kAdditive;
+  routing_heads = routing_blocks = hyper_streams = 1;
+  null_source = false;
+  gate = Gate::kNone;
+}
+
 Json ModelConfig::ToJson() const {
   Json out = Json::object();
   out["family"] = std::string(FamilyName(family));

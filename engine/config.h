@@ -104,6 +104,9 @@ struct ModelConfig {
   /// Routing sites: reads that have something to route.
   int64_t routing_sites() const;
 
+  /// Another residual mode's layers with plain sums between them.
+  void MakeAdditive();
+
   /// The canonical form that a converted file carries as metadata `config` (windows apart).
   Json ToJson() const;
   /// Reads that form and validates it. Every error names the key.

@@ -38,7 +38,9 @@ struct EngineOptions {
   int64_t max_context = 0;      ///< tokens a sequence; 0 = what the model was trained with
   int64_t kv_memory_bytes = 0;  ///< 0 = half of what is free, at least one full-context request
   int64_t max_chunk = 128;      ///< prompt tokens of one sequence a step
-  bool full_windows = false;    ///< every window full, whatever the file says: for comparison
+  // For comparison, whatever the file says:
+  bool full_windows = false;    ///< every window full
+  bool additive = false;        ///< plain sums instead of its residual mode
   std::string kernels;          ///< kernel set by name; "" = LOOKBACK_ISA, else the machine's best
   int64_t max_step_rows = 256;  ///< rows (prompt and decode) a step, >= limits.max_requests
   Limits limits;

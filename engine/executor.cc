@@ -59,6 +59,7 @@ InputTypes NarrowTypes(ComputeMode compute, const Weights& weights,
 ModelConfig ConfigFor(const LoadedModel& model, const EngineOptions& options) {
   ModelConfig config = model.config();
   if (options.full_windows) config.windows = WindowTable::Full(config.layers, config.heads);
+  if (options.additive) config.MakeAdditive();
   return config;
 }
 
@@ -90,7 +91,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const LoadedModel& model,
   const ModelConfig config = ConfigFor(model, options);
   LOOKBACK_ASSIGN_OR_RETURN(EngineOptions resolved, ResolveOptions(config, options));
   LOOKBACK_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels, ChooseKernels(resolved.kernels));
-  LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(*model.checkpoint));
+  LOOKBACK_ASSIGN_OR_RETURN(Weights weights, Weights::Load(*model.checkpoint, config));
 
   const auto type = *resolved.kv == KvType::kF32 ? kernels::Element::kF32 : kernels::Element::kBF16;
   const KvLayout layout = KvLayout::For(config, resolved.block_tokens, type);

@@ -58,7 +58,7 @@ class Executor {
            const kernels::KernelTable& kernels);
   void PlanCache(const KvLayout& layout, Buffer pool);
 
-  const ModelConfig config_;  ///< the model's, but for options_.full_windows
+  const ModelConfig config_;  ///< the model's, but for what options_ change for comparison
   EngineOptions options_;
   EngineInfo info_;
   Weights weights_;

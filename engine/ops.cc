@@ -11,8 +11,10 @@ constexpr int64_t kGrainValues = 4096;
 
 int64_t GrainRows(int64_t width) { return std::max<int64_t>(1, kGrainValues / width); }
 
-// One more for the null source; whole cache lines, so that threads do not share one.
-int64_t ScratchStride(int64_t max_sources) { return (max_sources + 16) / 16 * 16; }
+/// Of a DepthMix, in floats; whole cache lines, so that threads do not share one.
+int64_t ScratchStride(int64_t max_sources) {
+  return (kernels::kMaxDepthQueries * (max_sources + 2) + 15) / 16 * 16;
+}
 
 }  // namespace
 
@@ -173,27 +175,38 @@ void Ops::Attention(const kernels::KvPool& pool, const StepRows& step, int64_t l
   }
 }
 
-void Ops::DepthMix(const float* sources, int64_t num_sources, int64_t source_rows,
-                   const float* inverse_rms, const RoutingSite& site, int64_t input, int64_t heads,
-                   int64_t rows, int64_t width, float* out, float* shares) {
-  LOOKBACK_CHECK(num_sources + 1 <= ScratchStride(max_sources_));
-  threads_.For(rows, 1, [&](int64_t begin, int64_t end, int64_t thread) {
-    kernels_.depth_mix({.sources = sources,
-                        .source_stride = source_rows * width,
-                        .inverse_rms = inverse_rms,
-                        .inverse_rms_stride = source_rows,
-                        .query = site.query.data() + input * width,
-                        .null_source = site.null_source,
-                        .null_inverse_rms = site.null_inverse_rms,
-                        .num_sources = num_sources,
-                        .heads = heads,
-                        .width = width,
-                        .out = out,
-                        .scratch = scratch_.data() + thread * ScratchStride(max_sources_),
-                        .shares = shares,
-                        .row_begin = begin,
-                        .row_end = end});
-  });
+void Ops::DepthMix(const DepthSources& sources, std::span<const DepthQuery> queries, int64_t heads,
+                   int64_t rows, int64_t width, float* shares) {
+  LOOKBACK_CHECK(sources.count <= max_sources_ && (shares == nullptr || queries.size() == 1));
+  while (!queries.empty()) {
+    kernels::DepthMixArgs args = {.sources = sources.sources,
+                                  .source_stride = sources.source_rows * width,
+                                  .inverse_rms = sources.inverse_rms,
+                                  .inverse_rms_stride = sources.source_rows,
+                                  .num_sources = sources.count,
+                                  .null_source = sources.null_source,
+                                  .null_inverse_rms = sources.null_inverse_rms,
+                                  .mean = sources.mean,
+                                  .mean_logit = sources.mean_logit,
+                                  .heads = heads,
+                                  .width = width,
+                                  .shares = shares};
+    const auto part =
+        queries.first(std::min(queries.size(), static_cast<size_t>(kernels::kMaxDepthQueries)));
+    for (const DepthQuery& query : part) {
+      args.queries[args.num_queries] = query.query;
+      args.out[args.num_queries] = query.out;
+      args.logit[args.num_queries++] = query.logit;
+    }
+    threads_.For(rows, 1, [&](int64_t begin, int64_t end, int64_t thread) {
+      kernels::DepthMixArgs range = args;
+      range.scratch = scratch_.data() + thread * ScratchStride(max_sources_);
+      range.row_begin = begin;
+      range.row_end = end;
+      kernels_.depth_mix(range);
+    });
+    queries = queries.subspan(part.size());
+  }
 }
 
 }  // namespace lookback

@@ -21,6 +21,26 @@ struct OpCounters {
   int64_t keys_read = 0;
 };
 
+/// What a DepthMix reads: sources [count][source_rows][width], of which the first rows are used,
+/// and what comes before them (kernels::DepthMixArgs).
+struct DepthSources {
+  const float* sources;
+  int64_t count;
+  int64_t source_rows;
+  const float* inverse_rms;  ///< [count][source_rows]
+  const float* null_source = nullptr;
+  float null_inverse_rms = 0.0F;
+  const float* mean = nullptr;  ///< [rows][width]
+  const float* mean_logit = nullptr;
+};
+
+/// A query of a DepthMix and where its results go.
+struct DepthQuery {
+  const float* query;  ///< [width]
+  float* out;          ///< [rows][width]
+  float* logit;        ///< [rows][heads], or null
+};
+
 /// All row strides are the row widths; rows of x and y are contiguous.
 class Ops {
  public:
@@ -67,12 +87,10 @@ class Ops {
   void Attention(const kernels::KvPool& pool, const StepRows& step, int64_t list_offset,
                  const float* q, std::span<const kernels::HeadReach> reach, int64_t kv_heads,
                  float scale, float* out);
-  /// Sources [num_sources][source_rows][width], of which the first `rows` rows are used; the site's
-  /// null source comes before them. `input` picks one of the site's queries. `shares`: null, or
-  /// where the softmax goes, [rows][heads][sources].
-  void DepthMix(const float* sources, int64_t num_sources, int64_t source_rows,
-                const float* inverse_rms, const RoutingSite& site, int64_t input, int64_t heads,
-                int64_t rows, int64_t width, float* out, float* shares);
+  /// Mixes the sources by every query. `shares`: null, or where the softmax of the only query goes,
+  /// [rows][heads][sources].
+  void DepthMix(const DepthSources& sources, std::span<const DepthQuery> queries, int64_t heads,
+                int64_t rows, int64_t width, float* shares);
 
   const OpCounters& counters() const { return counters_; }
   const kernels::KernelTable& kernels() const { return kernels_; }
@@ -82,7 +100,7 @@ class Ops {
   ThreadPool& threads_;
   int64_t max_sources_;
   NarrowInput narrow_;
-  std::vector<float> scratch_;  ///< [threads][max_sources, padded]
+  std::vector<float> scratch_;  ///< [threads][what a DepthMix needs, padded]
   struct alignas(64) PaddedCount {
     kernels::AttentionCount count;
   };

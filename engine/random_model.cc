@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/quantize.h"
@@ -18,7 +19,13 @@ using kernels::Element;
 /// xorshift64* (Vigna 2016): good enough for weights, and fast enough for gigabytes of them.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15U + 1) {}
+  /// Of one tensor: what it gets does not depend on which others there are.
+  Random(uint64_t seed, std::string_view name) : state_(seed * 0x9E3779B97F4A7C15U + 1) {
+    for (const char c : name) {
+      state_ ^= static_cast<unsigned char>(c);
+      Bits();
+    }
+  }
   uint64_t Bits() {
     state_ ^= state_ >> 12;
     state_ ^= state_ << 25;
@@ -104,8 +111,8 @@ Status WriteRandomModel(const std::string& path, const ModelConfig& config, Elem
     DeclareWeights(spec.name, spec.shape, type, writer);
   }
   LOOKBACK_RETURN_IF_ERROR(writer.Begin());
-  Random random(seed);
   for (const TensorSpec& spec : tensors) {
+    Random random(seed, spec.name);
     LOOKBACK_RETURN_IF_ERROR(AppendTensor(writer, spec, StoredType(spec, matrices), random));
   }
   return writer.Finish();

@@ -12,8 +12,9 @@ namespace lookback {
 
 /// Writes a lookback file of random weights of `config` (windows included, no tokenizer) to `path`,
 /// matrices as `matrices` (kQ4: the sensitive ones as kQ8). Activations keep their size from layer
-/// to layer. The same seed gives the same file. InvalidArgument for a config that Validate()
-/// refuses, and for quantized rows that are no whole number of groups.
+/// to layer. The same seed gives the same file, and a tensor of the same name and shape the same
+/// values in the file of another config. InvalidArgument for a config that Validate() refuses, and
+/// for quantized rows that are no whole number of groups.
 Status WriteRandomModel(const std::string& path, const ModelConfig& config,
                         kernels::Element matrices, uint64_t seed);
 

@@ -1,5 +1,6 @@
 #include "engine/residual.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -74,22 +75,36 @@ class AdditiveStream : public StreamBase {
 };
 
 /// The reads of depth routing over a list of sources (mhar.md section 2): each source's RMS is
-/// taken once, when it is made.
+/// taken once, when it is made. Where a source never changes again, those that are there when a
+/// site is read are mixed for the next kAhead sites at once, so that a step whose list has no room
+/// in the caches does not read all of it from memory at every site. What a site adds up in which
+/// order depends on its place in the network alone.
 class RoutingStream : public StreamBase {
  protected:
   /// `slots`: sources that the list may hold; `inputs`: most inputs of one read.
   RoutingStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows,
                 int64_t slots, int64_t inputs)
       : StreamBase(config, ops, max_rows,
-                   max_rows * ((slots + inputs + 2) * config.hidden_size + slots)),
+                   max_rows * ((slots + inputs + 2) * config.hidden_size + slots +
+                               Ahead(config) * (config.hidden_size + config.routing_heads))),
         weights_(weights),
         slots_(slots),
+        ahead_(Ahead(config)),
         sources_(memory_.as<float>()),
         mixed_(sources_ + slots * max_rows * width_),
         output_(mixed_ + inputs * max_rows * width_),
         gate_(output_ + max_rows * width_),
-        inverse_rms_(gate_ + max_rows * width_) {}
+        inverse_rms_(gate_ + max_rows * width_),
+        means_(inverse_rms_ + slots * max_rows),
+        mean_logits_(means_ + ahead_ * max_rows * width_) {
+    queries_.reserve(static_cast<size_t>(std::max(inputs, ahead_)));
+  }
 
+  /// Starts a step.
+  void Reset(int64_t rows) {
+    rows_ = rows;
+    count_ = ahead_end_ = 0;
+  }
   float* Slot(int64_t index) { return sources_ + index * max_rows_ * width_; }
   float* Last() { return Slot(count_ - 1); }
   /// The source after the last one has been written.
@@ -104,16 +119,25 @@ class RoutingStream : public StreamBase {
                     inverse_rms_ + (count_ - 1) * max_rows_);
   }
 
-  /// Mixes all sources by query `input` of the site into mixed_[input].
-  float* Mix(Site site, const RoutingSite& routing, int64_t input, int64_t heads) {
-    float* out = mixed_ + input * rows_ * width_;
-    ops_.DepthMix(sources_, count_, max_rows_, inverse_rms_, routing, input, heads, rows_, width_,
-                  out, probe_ == nullptr ? nullptr : shares_.data());
-    if (probe_ != nullptr) {
-      const int64_t sources = count_ + (routing.null_source != nullptr ? 1 : 0);
-      probe_->OnShares(site, input, rows_, heads, sources, shares_.data());
+  /// Mixes all sources by each of the site's queries, of which there are `inputs`, into mixed_.
+  void Mix(Site site, int64_t inputs, int64_t heads) {
+    const int64_t index = IndexOf(site);
+    const RoutingSite& routing = SiteAt(index);
+    if (probe_ != nullptr) ShowShares(site, routing, inputs, heads);
+    DepthSources sources = SourcesFrom(0);
+    if (ahead_ != 0 && count_ != 0) {
+      ReadAhead(index, heads);
+      sources = SourcesFrom(ahead_sources_);
+      sources.mean = Mean(index);
+      sources.mean_logit = MeanLogit(index);
     }
-    return out;
+    sources.null_source = routing.null_source;
+    sources.null_inverse_rms = routing.null_inverse_rms;
+    queries_.clear();
+    for (int64_t input = 0; input < inputs; ++input) {
+      queries_.push_back({QueryOf(routing, input), mixed_ + input * rows_ * width_, nullptr});
+    }
+    ops_.DepthMix(sources, queries_, heads, rows_, width_, nullptr);
   }
 
   /// read = (1 − a) · state + a · read with the site's gate.
@@ -126,10 +150,7 @@ class RoutingStream : public StreamBase {
     }
   }
 
-  const RoutingSite& SiteOf(Site site) const {
-    const LayerWeights& layer = weights_.layers[static_cast<size_t>(site.layer)];
-    return site.kind == Site::kAttention ? layer.attention_site.routing : layer.mlp_site.routing;
-  }
+  const RoutingSite& SiteOf(Site site) const { return SiteAt(IndexOf(site)); }
   /// A block of layers begins with this sublayer.
   bool StartsBlock(Site site) const {
     return site.kind == Site::kAttention && config_.block_starts(site.layer);
@@ -137,12 +158,77 @@ class RoutingStream : public StreamBase {
 
   const Weights& weights_;
   int64_t slots_;
+  int64_t ahead_;       // sites that are read ahead
   float* sources_;      // [slots][max_rows][D]
   float* mixed_;        // [inputs][rows][D]
   float* output_;       // [rows][D], of a sublayer that does not write to a slot
   float* gate_;         // [rows][D], logits of a gate
   float* inverse_rms_;  // [slots][max_rows]
   int64_t count_ = 0;   // sources in the list
+
+ private:
+  static constexpr int64_t kAhead = kernels::kMaxDepthQueries;
+  /// Sites that are read ahead; not where sites differ in their heads and inputs.
+  static int64_t Ahead(const ModelConfig& config) {
+    return config.has_blocks() || config.residual == ResidualMode::kFullHw ? 0 : kAhead;
+  }
+
+  /// Sites are numbered in the order in which they are read.
+  int64_t IndexOf(Site site) const {
+    if (site.kind == Site::kFinal) return 2 * config_.layers;
+    return 2 * site.layer + (site.kind == Site::kMlp ? 1 : 0);
+  }
+  int64_t sites() const { return 2 * config_.layers + (config_.has_final_site() ? 1 : 0); }
+  const RoutingSite& SiteAt(int64_t index) const {
+    if (index == 2 * config_.layers) return weights_.final_site;
+    const LayerWeights& layer = weights_.layers[static_cast<size_t>(index / 2)];
+    return index % 2 == 0 ? layer.attention_site.routing : layer.mlp_site.routing;
+  }
+  const float* QueryOf(const RoutingSite& routing, int64_t input) const {
+    return routing.query.data() + input * width_;
+  }
+
+  DepthSources SourcesFrom(int64_t first) {
+    return {Slot(first), count_ - first, max_rows_, inverse_rms_ + first * max_rows_};
+  }
+  /// Of what was read ahead for a site: [rows][D] and [rows][heads].
+  float* Mean(int64_t index) { return means_ + (index - ahead_begin_) * max_rows_ * width_; }
+  float* MeanLogit(int64_t index) {
+    return mean_logits_ + (index - ahead_begin_) * max_rows_ * config_.routing_heads;
+  }
+  /// Mixes the sources for the site `index` and those after it, unless that has been done.
+  void ReadAhead(int64_t index, int64_t heads) {
+    if (index < ahead_end_) return;
+    ahead_begin_ = index;
+    ahead_end_ = std::min(index + ahead_, sites());
+    ahead_sources_ = count_;
+    queries_.clear();
+    for (int64_t i = index; i < ahead_end_; ++i) {
+      queries_.push_back({QueryOf(SiteAt(i), 0), Mean(i), MeanLogit(i)});
+    }
+    ops_.DepthMix(SourcesFrom(0), queries_, heads, rows_, width_, nullptr);
+  }
+
+  /// Tells the probe of the softmax over all sources. A read gives no shares of the single sources
+  /// in a mean; mixed_ is written anew by it.
+  void ShowShares(Site site, const RoutingSite& routing, int64_t inputs, int64_t heads) {
+    DepthSources sources = SourcesFrom(0);
+    sources.null_source = routing.null_source;
+    sources.null_inverse_rms = routing.null_inverse_rms;
+    const int64_t count = count_ + (routing.null_source != nullptr ? 1 : 0);
+    for (int64_t input = 0; input < inputs; ++input) {
+      const DepthQuery query = {QueryOf(routing, input), mixed_, nullptr};
+      ops_.DepthMix(sources, {&query, 1}, heads, rows_, width_, shares_.data());
+      probe_->OnShares(site, input, rows_, heads, count, shares_.data());
+    }
+  }
+
+  float* means_;        // [ahead][max_rows][D]
+  float* mean_logits_;  // [ahead][max_rows][heads]
+  std::vector<DepthQuery> queries_;
+  int64_t ahead_begin_ = 0;  // sites that have been read ahead
+  int64_t ahead_end_ = 0;
+  int64_t ahead_sources_ = 0;  // what their means are of
 };
 
 /// Modes full* and block* (mhar.md section 3): a sublayer reads a mix of the list and of the
@@ -154,24 +240,22 @@ class FullStream : public RoutingStream {
       : RoutingStream(config, weights, ops, max_rows, MaxRoutingSources(config), Inputs(config)) {}
 
   float* Begin(int64_t rows) override {
-    rows_ = rows;
-    count_ = 0;
+    Reset(rows);
     return Slot(0);
   }
   void BeginDone() override { AddSource(); }
   SublayerInput Read(Site site, const Norm& norm) override {
     if (site.kind == Site::kFinal) {
       if (!config_.has_final_site()) return Normed(site, Last(), 1, norm, mixed_);
-      return Normed(site, Mix(site, weights_.final_site, 0, config_.routing_heads), 1, norm,
-                    mixed_);
+      Mix(site, 1, config_.routing_heads);
+      return Normed(site, mixed_, 1, norm, mixed_);
     }
-    const RoutingSite& routing = SiteOf(site);
     const bool head_wise =
         config_.residual == ResidualMode::kFullHw && site.kind == Site::kAttention;
     const int64_t inputs = head_wise ? Inputs(config_) : 1;
+    Mix(site, inputs, head_wise ? 1 : config_.routing_heads);
     for (int64_t input = 0; input < inputs; ++input) {
-      float* read = Mix(site, routing, input, head_wise ? 1 : config_.routing_heads);
-      ApplyGate(routing, Last(), read);
+      ApplyGate(SiteOf(site), Last(), mixed_ + input * rows_ * width_);
     }
     return Normed(site, mixed_, inputs, norm, mixed_);
   }
@@ -200,19 +284,17 @@ class DeltaStream : public RoutingStream {
         state_(Slot(slots_ - 1)) {}
 
   float* Begin(int64_t rows) override {
-    rows_ = rows;
-    count_ = 0;
+    Reset(rows);
     return state_;
   }
   void BeginDone() override {}
   SublayerInput Read(Site site, const Norm& norm) override {
     const bool routed = site.kind != Site::kFinal && (count_ > 0 || config_.null_source);
     if (!routed) return Normed(site, state_, 1, norm, mixed_);
-    const RoutingSite& routing = SiteOf(site);
-    float* read = Mix(site, routing, 0, config_.routing_heads);
-    ops_.Add(state_, rows_, width_, read);
-    ApplyGate(routing, state_, read);
-    return Normed(site, read, 1, norm, mixed_);
+    Mix(site, 1, config_.routing_heads);
+    ops_.Add(state_, rows_, width_, mixed_);
+    ApplyGate(SiteOf(site), state_, mixed_);
+    return Normed(site, mixed_, 1, norm, mixed_);
   }
   float* Output(Site /*site*/) override {
     // Behind the embedding, if that has still to become the first source.

@@ -259,8 +259,7 @@ void BindEnds(Binder& binder, const ModelConfig& config, Weights& weights) {
 
 }  // namespace
 
-Result<Weights> Weights::Load(const Checkpoint& checkpoint) {
-  const ModelConfig& config = checkpoint.config();
+Result<Weights> Weights::Load(const Checkpoint& checkpoint, const ModelConfig& config) {
   Binder binder(checkpoint.file());
   Weights weights;
   BindEnds(binder, config, weights);

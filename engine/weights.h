@@ -78,9 +78,12 @@ struct Weights {
   /// Bytes of all matrices that one token of a decode step reads, the embedding row apart.
   int64_t step_bytes = 0;
 
-  /// Binds every tensor of ModelTensors(config); checks presence, shape and dtype once.
-  /// `checkpoint` must outlive the result.
-  static Result<Weights> Load(const Checkpoint& checkpoint);
+  /// Binds every tensor of ModelTensors(config); checks presence, shape and dtype once. `config`:
+  /// the checkpoint's, or one that needs fewer tensors. `checkpoint` must outlive the result.
+  static Result<Weights> Load(const Checkpoint& checkpoint, const ModelConfig& config);
+  static Result<Weights> Load(const Checkpoint& checkpoint) {
+    return Load(checkpoint, checkpoint.config());
+  }
 };
 
 }  // namespace lookback

@@ -321,27 +321,38 @@ struct AttentionArgs {
   AttentionCount* count;  ///< added to
 };
 
-/// The routing read (mhar.md section 2): for every row, head h over its slice of D/heads channels,
+/// Most queries of one DepthMix.
+inline constexpr int64_t kMaxDepthQueries = 8;
+
+/// The routing read (mhar.md section 2), for several queries that have their sources in common: for
+/// every row and query, head h over its slice of D/heads channels,
 ///   z_i = inverse_rms[i] · <query[h], s_i[h]>,  a = softmax over i of z,  out[h] = sum_i a_i ·
 ///   s_i[h].
-/// Sources are taken in ascending order, the null source (the same for every row) before all
-/// others. out may not alias a source.
+/// Sources are taken in ascending order; before all others the null source, the same for every row,
+/// then the mean of other sources, made by an earlier call that gave its logit,
+///   log sum_i exp z_i,
+/// with which it counts for as much as they did. A query's results do not depend on those beside
+/// it. out may not alias a source.
 struct DepthMixArgs {
   const float* sources;      ///< source i of row r at sources + i · source_stride + r · width
   int64_t source_stride;     ///< floats
   const float* inverse_rms;  ///< [source][inverse_rms_stride]
   int64_t inverse_rms_stride;
-  const float* query;        ///< [width], routing query ⊙ norm weight
+  int64_t num_sources;       ///< the null source and the mean not counted; at least 1 with them
   const float* null_source;  ///< [width], or null where there is none
   float null_inverse_rms;
-  int64_t num_sources;  ///< the null source not counted; at least 1 with it
-  int64_t heads;        ///< divides width
+  const float* mean;                            ///< [rows][width], or null where there is none
+  const float* mean_logit;                      ///< [rows][heads]
+  int64_t num_queries = 0;                      ///< 1 to kMaxDepthQueries; 1 with a mean
+  const float* queries[kMaxDepthQueries] = {};  ///< [width], routing query ⊙ norm weight
+  float* out[kMaxDepthQueries] = {};            ///< [rows][width]
+  float* logit[kMaxDepthQueries] = {};          ///< null, or [rows][heads]
+  int64_t heads;                                ///< divides width
   int64_t width;
-  float* out;      ///< [rows][width]
-  float* scratch;  ///< num_sources + 1 floats
-  float* shares;   ///< null, or where a goes: [rows][heads][sources, the null source counted]
-  int64_t row_begin;
-  int64_t row_end;
+  float* scratch = nullptr;  ///< num_queries · (num_sources + 2) floats
+  float* shares = nullptr;   ///< null, or where a of the one query goes: [rows][heads][all sources]
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
 };
 
 /// One set of kernels: every member is set.

@@ -56,24 +56,23 @@ struct Subject {
   std::unique_ptr<Evaluator> evaluator;
 };
 
-/// The model of the flags; `change` alters the config of a shape before its weights are made.
-Result<std::shared_ptr<const LoadedModel>> OpenModel(
-    const BenchFlags& flags, const std::function<void(ModelConfig&)>& change = {}) {
+Result<std::shared_ptr<const LoadedModel>> OpenModel(const BenchFlags& flags) {
   if (flags.file.empty() == flags.shape.empty()) {
     return Mismatch("FILE and --shape", flags.file.empty() ? "neither" : "both", "one of them");
   }
   if (flags.shape.empty()) return LoadedModel::Open(flags.file);
-  LOOKBACK_ASSIGN_OR_RETURN(ModelConfig config, ShapeConfig(flags.shape));
-  if (change) change(config);
+  LOOKBACK_ASSIGN_OR_RETURN(const ModelConfig config, ShapeConfig(flags.shape));
   return OpenRandomModel(config, flags.weights);
 }
 
+/// `change`: of the options of the flags.
 Result<Subject> MakeSubject(const BenchFlags& flags, std::string what,
-                            std::shared_ptr<const LoadedModel> model, bool full_windows = false) {
+                            std::shared_ptr<const LoadedModel> model,
+                            const std::function<void(EngineOptions&)>& change = {}) {
   const bool decode = flags.work == Work::kDecode;
   const ModelConfig& config = model->config();
   EngineOptions options = flags.engine.Resolve();
-  options.full_windows = full_windows;
+  if (change) change(options);
   const int64_t limit = options.max_context != 0 ? options.max_context : config.train_context;
   Subject subject;
   BenchRow& row = subject.row;
@@ -88,7 +87,7 @@ Result<Subject> MakeSubject(const BenchFlags& flags, std::string what,
     return Mismatch("--context + --tokens", row.context + row.tokens,
                     StrCat("1 to ", limit, " (see --max-context)"));
   }
-  row.acr = full_windows ? 1.0 : config.windows.Acr(row.context + row.tokens);
+  row.acr = options.full_windows ? 1.0 : config.windows.Acr(row.context + row.tokens);
   // No pool for more than is run.
   if (options.max_context == 0) options.max_context = row.context + row.tokens;
   LOOKBACK_ASSIGN_OR_RETURN(subject.evaluator,
@@ -214,28 +213,24 @@ Result<std::vector<Subject>> AgainstFullWindows(const BenchFlags& flags) {
   LOOKBACK_ASSIGN_OR_RETURN(const auto model, OpenModel(flags));
   std::vector<Subject> subjects(2);
   LOOKBACK_ASSIGN_OR_RETURN(subjects[0], MakeSubject(flags, "own windows", model));
-  LOOKBACK_ASSIGN_OR_RETURN(subjects[1], MakeSubject(flags, "full windows", model, true));
+  LOOKBACK_ASSIGN_OR_RETURN(
+      subjects[1], MakeSubject(flags, "full windows", model,
+                               [](EngineOptions& options) { options.full_windows = true; }));
   return subjects;
 }
 
 Result<std::vector<Subject>> AgainstAdditive(const BenchFlags& flags) {
-  if (flags.shape.empty()) {
-    return Mismatch("FILE", Quoted(flags.file),
-                    "--shape: the additive model is made of the same sizes");
+  LOOKBACK_ASSIGN_OR_RETURN(const auto model, OpenModel(flags));
+  if (model->config().residual == ResidualMode::kAdditive) {
+    return Mismatch(flags.shape.empty() ? "FILE" : "--shape",
+                    Quoted(flags.shape.empty() ? flags.file : flags.shape),
+                    "one with a residual mode (as the shapes mhar-… and llama-8b-delta)");
   }
-  LOOKBACK_ASSIGN_OR_RETURN(const ModelConfig config, ShapeConfig(flags.shape));
-  if (!config.routes()) {
-    return Mismatch("--shape", Quoted(flags.shape), "one that routes (mhar-… or llama-8b-delta)");
-  }
-  LOOKBACK_ASSIGN_OR_RETURN(auto routed, OpenModel(flags));
-  LOOKBACK_ASSIGN_OR_RETURN(auto additive, OpenModel(flags, [](ModelConfig& plain) {
-                              plain.residual = ResidualMode::kAdditive;
-                              plain.routing_heads = plain.routing_blocks = 1;
-                              plain.null_source = false;
-                            }));
   std::vector<Subject> subjects(2);
-  LOOKBACK_ASSIGN_OR_RETURN(subjects[0], MakeSubject(flags, "routed", std::move(routed)));
-  LOOKBACK_ASSIGN_OR_RETURN(subjects[1], MakeSubject(flags, "additive", std::move(additive)));
+  LOOKBACK_ASSIGN_OR_RETURN(subjects[0], MakeSubject(flags, "routed", model));
+  LOOKBACK_ASSIGN_OR_RETURN(subjects[1],
+                            MakeSubject(flags, "additive", model,
+                                        [](EngineOptions& options) { options.additive = true; }));
   return subjects;
 }
 
@@ -309,9 +304,9 @@ void AddModelBenches(CLI::App& bench, int& exit_code) {
   AddSequences(windows, *flags);
 
   flags = std::make_shared<BenchFlags>();
-  CLI::App& routing = AddBenchKind(bench, "routing",
-                                   "A shape with its depth routing and as a plain model, in turns",
-                                   flags, AgainstAdditive, exit_code);
+  CLI::App& routing =
+      AddBenchKind(bench, "routing", "A model with its residual mode and with plain sums, in turns",
+                   flags, AgainstAdditive, exit_code);
   AddContext(routing, *flags);
   AddSequences(routing, *flags);
   routing.add_flag_callback(

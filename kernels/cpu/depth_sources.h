@@ -13,15 +13,20 @@ struct DepthSources {
   int64_t row;
 
   int64_t nulls() const { return args.null_source != nullptr ? 1 : 0; }
-  int64_t count() const { return nulls() + args.num_sources; }
+  /// Those that are not in args.sources.
+  int64_t others() const { return nulls() + (args.mean != nullptr ? 1 : 0); }
+  int64_t count() const { return others() + args.num_sources; }
   /// [width]
   const float* source(int64_t i) const {
-    return i < nulls() ? args.null_source
-                       : args.sources + (i - nulls()) * args.source_stride + row * args.width;
+    if (i < nulls()) return args.null_source;
+    if (i < others()) return args.mean + row * args.width;
+    return args.sources + (i - others()) * args.source_stride + row * args.width;
   }
-  float inverse_rms(int64_t i) const {
-    return i < nulls() ? args.null_inverse_rms
-                       : args.inverse_rms[(i - nulls()) * args.inverse_rms_stride + row];
+  /// z of source i, whose product with the head's query is `dot`.
+  float logit(int64_t i, int64_t head, float dot) const {
+    if (i < nulls()) return args.null_inverse_rms * dot;
+    if (i < others()) return args.mean_logit[row * args.heads + head];
+    return args.inverse_rms[(i - others()) * args.inverse_rms_stride + row] * dot;
   }
 };
 

@@ -436,27 +436,39 @@ TEST(Engine, WithoutSinksTheMeasuredRatioOfADecodeStepIsTheAcr) {
   }
 }
 
+/// Of 90 tokens.
+std::vector<float> Logits(const ModelConfig& config, const EngineOptions& options) {
+  const auto evaluator = Evaluator::Create(RandomModel(config, 4), options).value();
+  std::vector<float> all;
+  EXPECT_TRUE(evaluator
+                  ->Run(RandomIds(90, config.vocab_size, 3),
+                        [&](int64_t, std::span<const float> row) {
+                          all.insert(all.end(), row.begin(), row.end());
+                          return Status();
+                        })
+                  .ok());
+  return all;
+}
+
 TEST(Evaluator, FullWindowsAreThoseOfAModelWithoutAny) {
   ModelConfig config = TinyConfig();
-  const std::vector<int32_t> ids = RandomIds(90, config.vocab_size, 3);
-  const auto logits = [&](bool full_windows) {
-    EngineOptions options;
-    options.full_windows = full_windows;
-    const auto evaluator = Evaluator::Create(RandomModel(config, 4), options).value();
-    std::vector<float> all;
-    EXPECT_TRUE(evaluator
-                    ->Run(ids,
-                          [&](int64_t, std::span<const float> row) {
-                            all.insert(all.end(), row.begin(), row.end());
-                            return Status();
-                          })
-                    .ok());
-    return all;
-  };
-  const std::vector<float> full = logits(false);
+  const std::vector<float> full = Logits(config, {});
   config.windows = WindowTable::Uniform(config.layers, config.heads, 5, 0, "test").value();
-  EXPECT_NE(logits(false), full);
-  EXPECT_EQ(logits(true), full);
+  EngineOptions options;
+  EXPECT_NE(Logits(config, options), full);
+  options.full_windows = true;
+  EXPECT_EQ(Logits(config, options), full);
+}
+
+TEST(Evaluator, AdditiveIsTheModelWithoutItsResidualMode) {
+  const std::vector<float> plain = Logits(TinyConfig(ResidualMode::kAdditive), {});
+  for (const ResidualMode mode : {ResidualMode::kFullMh, ResidualMode::kFullHw,
+                                  ResidualMode::kDeltaMh, ResidualMode::kHyperConnection}) {
+    EngineOptions options;
+    EXPECT_NE(Logits(TinyConfig(mode), options), plain);
+    options.additive = true;
+    EXPECT_EQ(Logits(TinyConfig(mode), options), plain);
+  }
 }
 
 TEST(Evaluator, TimesNoMoreSequencesThanThePoolHolds) {

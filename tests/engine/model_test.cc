@@ -31,7 +31,7 @@ class Runner {
     kernels::Element kv = kernels::Element::kF32;
     bool keep_everything = false;   ///< the cache evicts nothing
     bool masked_attention = false;  ///< and attention asks of every key whether it is seen
-    bool quantizes = false;         ///< the input of products with quantized weights
+    InputTypes inputs = {};         ///< of products
     const char* kernels = "";       ///< best of this machine
   };
 
@@ -42,8 +42,8 @@ class Runner {
     if (options.masked_attention) kernels_.attention = kernels_.masked_attention;
     weights_ = Weights::Load(*model.checkpoint).value();
     threads_.emplace(options.threads);
-    workspace_.emplace(config_, options.chunk, options.chunk, options.quantizes);
-    ops_.emplace(kernels_, *threads_, MaxRoutingSources(config_), workspace_->quantized);
+    workspace_.emplace(config_, options.chunk, options.chunk, options.inputs);
+    ops_.emplace(kernels_, *threads_, MaxRoutingSources(config_), workspace_->narrow);
     model_.emplace(config_, weights_, *ops_, *workspace_);
     KvLayout layout =
         KvLayout::For(config_, options.block_tokens, options.kv, options.keep_everything);
@@ -191,23 +191,42 @@ TEST(Model, WithWeightsOfEveryTypeChunksAndThreadsChangeNoBit) {
     const auto model = RandomModel(config, 11, type);
     for (const auto* const* set = kernels::UsableKernels(); *set != nullptr; ++set) {
       std::vector<float> exact;
-      for (const bool quantizes : {false, true}) {
+      for (const bool fast : {false, true}) {
         const char* name = (*set)->name;
+        const InputTypes inputs = {.quantized = fast, .bf16 = fast && (*set)->multiplies_bf16};
         const auto expected =
-            Runner(*model, {.chunk = 90, .quantizes = quantizes, .kernels = name}).Run(ids);
+            Runner(*model, {.chunk = 90, .inputs = inputs, .kernels = name}).Run(ids);
         for (const int64_t chunk : {1, 7}) {
-          Runner runner(*model, {.threads = chunk == 7 ? 2 : 1,
-                                 .chunk = chunk,
-                                 .quantizes = quantizes,
-                                 .kernels = name});
+          Runner runner(
+              *model,
+              {.threads = chunk == 7 ? 2 : 1, .chunk = chunk, .inputs = inputs, .kernels = name});
           EXPECT_EQ(FirstDifference(runner.Run(ids), expected, config.vocab_size), -1)
-              << name << ", type " << static_cast<int>(type) << ", quantizes " << quantizes
-              << ", chunk " << chunk;
+              << name << ", type " << static_cast<int>(type) << ", fast " << fast << ", chunk "
+              << chunk;
         }
-        // Inputs of f32 and bf16 weights stay as they are.
-        if (!quantizes) exact = expected;
-        EXPECT_EQ(exact == expected, !quantizes || !kernels::IsQuantized(type));
+        // Inputs of f32 weights stay as they are.
+        const bool narrows = (inputs.quantized && kernels::IsQuantized(type)) ||
+                             (inputs.bf16 && type == Element::kBF16);
+        if (!fast) exact = expected;
+        EXPECT_EQ(exact == expected, !narrows);
       }
+    }
+  }
+}
+
+TEST(Model, ReadingAheadInADeepNetworkChunksAndThreadsChangeNoBit) {
+  for (const ResidualMode mode :
+       {ResidualMode::kFull, ResidualMode::kFullMh, ResidualMode::kFullHw, ResidualMode::kDelta}) {
+    ModelConfig config = TinyConfig(mode);
+    config.layers = 9;  // 18 or 19 sites, of which 8 are read ahead at once
+    config.windows = WindowTable::Full(config.layers, config.heads);
+    const auto model = RandomModel(config, 21);
+    const std::vector<int32_t> ids = RandomIds(40, config.vocab_size, 22);
+    const auto expected = Runner(*model, {.chunk = 40}).Run(ids);
+    for (const int64_t chunk : {1, 7}) {
+      Runner runner(*model, {.threads = chunk == 7 ? 2 : 1, .chunk = chunk});
+      EXPECT_EQ(FirstDifference(runner.Run(ids), expected, config.vocab_size), -1)
+          << "mode " << static_cast<int>(mode) << ", chunk " << chunk;
     }
   }
 }

@@ -74,72 +74,150 @@ TEST_P(Swiglu, MatchesF64ForLargeAndSmallGates) {
   }
 }
 
+/// Sources of a routing read and what it needs of them.
+struct DepthCase {
+  DepthCase(const KernelTable& set, int64_t count, bool null, int64_t rows, int64_t heads,
+            int64_t width)
+      : set(set),
+        rows(rows),
+        heads(heads),
+        width(width),
+        count(count),
+        nulls(null ? 1 : 0),
+        sources(Random((count + 1) * rows * width, 9)),
+        null_source(Random(width, 11)),
+        inverse(static_cast<size_t>((count + 1) * rows), kNan) {
+    for (int64_t i = 0; i < kMaxDepthQueries; ++i) {
+      queries.push_back(Random(width, static_cast<uint32_t>(20 + i)));
+    }
+    set.inverse_rms({sources.data(), width, inverse.data(), width, 1e-6F, 0, count * rows});
+    set.inverse_rms({null_source.data(), width, &null_inverse, width, 1e-6F, 0, 1});
+  }
+
+  /// The results of a query.
+  struct Result {
+    std::vector<float> out, logit;
+  };
+  /// Of the queries [first_query, first_query + num_queries) over the sources from `first` on, with
+  /// `mean` before them. `shares`: null, or where those of the only query go.
+  std::vector<Result> Mix(int64_t first_query, int64_t num_queries, int64_t first = 0,
+                          int64_t end = -1, const Result* mean = nullptr,
+                          std::vector<float>* shares = nullptr) const {
+    const bool has_null = nulls != 0 && end < 0;  // a read that goes to the end
+    DepthMixArgs args = {.sources = sources.data() + first * rows * width,
+                         .source_stride = rows * width,
+                         .inverse_rms = inverse.data() + first * rows,
+                         .inverse_rms_stride = rows,
+                         .num_sources = (end < 0 ? count : end) - first,
+                         .null_source = has_null ? null_source.data() : nullptr,
+                         .null_inverse_rms = null_inverse,
+                         .mean = mean == nullptr ? nullptr : mean->out.data(),
+                         .mean_logit = mean == nullptr ? nullptr : mean->logit.data(),
+                         .num_queries = num_queries,
+                         .heads = heads,
+                         .width = width,
+                         .row_begin = 0,
+                         .row_end = rows};
+    std::vector<float> scratch(static_cast<size_t>(num_queries * (args.num_sources + 2)), kNan);
+    args.scratch = scratch.data();
+    if (shares != nullptr) {
+      shares->assign(static_cast<size_t>(rows * heads * (count + nulls)), kNan);
+      args.shares = shares->data();
+    }
+    std::vector<Result> results(static_cast<size_t>(num_queries),
+                                {std::vector<float>(static_cast<size_t>(rows * width), kNan),
+                                 std::vector<float>(static_cast<size_t>(rows * heads), kNan)});
+    for (int64_t i = 0; i < num_queries; ++i) {
+      args.queries[i] = queries[static_cast<size_t>(first_query + i)].data();
+      args.out[i] = results[static_cast<size_t>(i)].out.data();
+      args.logit[i] = results[static_cast<size_t>(i)].logit.data();
+    }
+    set.depth_mix(args);
+    return results;
+  }
+  /// Expects `result` and, where there are some, `shares` of what query `query` makes of all.
+  void Check(int64_t query, const Result& result, const std::vector<float>* shares) const {
+    const int64_t slice = width / heads, all = count + nulls;
+    const std::vector<float>& q = queries[static_cast<size_t>(query)];
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto source = [&](int64_t i) {
+        if (i < nulls) return null_source.data();
+        return sources.data() + ((i - nulls) * rows + r) * width;
+      };
+      for (int64_t h = 0; h < heads; ++h) {
+        std::vector<double> score;
+        for (int64_t i = 0; i < all; ++i) {
+          const float* s = source(i);
+          double square = 0.0, dot = 0.0;
+          for (int64_t c = 0; c < width; ++c) square += static_cast<double>(s[c]) * s[c];
+          for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
+            dot += static_cast<double>(s[c]) * q[static_cast<size_t>(c)];
+          }
+          score.push_back(dot / std::sqrt(square / static_cast<double>(width) + 1e-6));
+        }
+        double sum = 0.0;
+        for (double& z : score) sum += z = std::exp(z);
+        const auto at = static_cast<size_t>(r * heads + h);
+        EXPECT_WITHIN(result.logit[at], std::log(sum), 2e-6 * (1.0 + std::abs(std::log(sum))));
+        for (int64_t i = 0; shares != nullptr && i < all; ++i) {
+          EXPECT_WITHIN((*shares)[at * static_cast<size_t>(all) + static_cast<size_t>(i)],
+                        score[static_cast<size_t>(i)] / sum, 1e-6);
+        }
+        for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
+          double expected = 0.0;
+          for (int64_t i = 0; i < all; ++i) {
+            expected += score[static_cast<size_t>(i)] / sum * source(i)[c];
+          }
+          EXPECT_WITHIN(result.out[static_cast<size_t>(r * width + c)], expected, 4e-6);
+        }
+      }
+    }
+  }
+
+  const KernelTable& set;
+  int64_t rows, heads, width, count, nulls;
+  std::vector<float> sources, null_source, inverse;
+  std::vector<std::vector<float>> queries;
+  float null_inverse = kNan;
+};
+
 TEST_P(DepthMix, MatchesF64ForEveryNumberOfSourcesAndHeads) {
-  const int64_t rows = 3, width = 24;
-  for (const int64_t heads : {1, 3, 8}) {
+  for (const auto& [heads, width] :
+       {std::pair<int64_t, int64_t>{1, 24}, {3, 24}, {8, 24}, {2, 150}, {1, 192}}) {
     for (const auto& [count, null] : {std::pair<int64_t, bool>{1, false},
                                       {2, false},
                                       {13, false},
                                       {0, true},
                                       {1, true},
                                       {13, true}}) {
-      const auto sources = Random((count + 1) * rows * width, 9), query = Random(width, 10);
-      const auto null_source = Random(width, 11);
-      std::vector<float> inverse(static_cast<size_t>((count + 1) * rows), kNan);
-      set().inverse_rms({sources.data(), width, inverse.data(), width, 1e-6F, 0, count * rows});
-      float null_inverse = kNan;
-      set().inverse_rms({null_source.data(), width, &null_inverse, width, 1e-6F, 0, 1});
-      const int64_t all = count + (null ? 1 : 0);
-      std::vector<float> out(static_cast<size_t>(rows * width), kNan),
-          scratch(static_cast<size_t>(all), kNan),
-          shares(static_cast<size_t>(rows * heads * all), kNan);
-      set().depth_mix({.sources = sources.data(),
-                       .source_stride = rows * width,
-                       .inverse_rms = inverse.data(),
-                       .inverse_rms_stride = rows,
-                       .query = query.data(),
-                       .null_source = null ? null_source.data() : nullptr,
-                       .null_inverse_rms = null_inverse,
-                       .num_sources = count,
-                       .heads = heads,
-                       .width = width,
-                       .out = out.data(),
-                       .scratch = scratch.data(),
-                       .shares = shares.data(),
-                       .row_begin = 0,
-                       .row_end = rows});
-      const int64_t slice = width / heads;
-      for (int64_t r = 0; r < rows; ++r) {
-        const auto source = [&, nulls = null ? 1 : 0](int64_t i) {
-          if (i < nulls) return null_source.data();
-          return sources.data() + ((i - nulls) * rows + r) * width;
-        };
-        for (int64_t h = 0; h < heads; ++h) {
-          std::vector<double> score;
-          for (int64_t i = 0; i < all; ++i) {
-            const float* s = source(i);
-            double square = 0.0, dot = 0.0;
-            for (int64_t c = 0; c < width; ++c) square += static_cast<double>(s[c]) * s[c];
-            for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
-              dot += static_cast<double>(s[c]) * query[static_cast<size_t>(c)];
-            }
-            score.push_back(dot / std::sqrt(square / static_cast<double>(width) + 1e-6));
-          }
-          double sum = 0.0;
-          for (double& z : score) sum += z = std::exp(z);
-          for (int64_t i = 0; i < all; ++i) {
-            EXPECT_WITHIN(shares[static_cast<size_t>((r * heads + h) * all + i)],
-                          score[static_cast<size_t>(i)] / sum, 1e-6);
-          }
-          for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
-            double expected = 0.0;
-            for (int64_t i = 0; i < all; ++i) {
-              expected += score[static_cast<size_t>(i)] / sum * source(i)[c];
-            }
-            EXPECT_WITHIN(out[static_cast<size_t>(r * width + c)], expected, 2e-6);
-          }
-        }
-      }
+      const DepthCase depth(set(), count, null, 3, heads, width);
+      std::vector<float> shares;
+      const auto result = depth.Mix(0, 1, 0, -1, nullptr, &shares);
+      depth.Check(0, result[0], &shares);
+    }
+  }
+}
+
+TEST_P(DepthMix, AQueryDoesNotDependOnThoseBesideIt) {
+  const DepthCase depth(set(), 13, true, 2, 2, 150);
+  std::vector<DepthCase::Result> alone;
+  for (int64_t i = 0; i < kMaxDepthQueries; ++i) alone.push_back(depth.Mix(i, 1)[0]);
+  for (int64_t count = 2; count <= kMaxDepthQueries; ++count) {
+    const auto together = depth.Mix(kMaxDepthQueries - count, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto& one = alone[static_cast<size_t>(kMaxDepthQueries - count + i)];
+      EXPECT_EQ(together[static_cast<size_t>(i)].out, one.out);
+      EXPECT_EQ(together[static_cast<size_t>(i)].logit, one.logit);
+    }
+  }
+}
+
+TEST_P(DepthMix, AMeanCountsForWhatItIsTheMeanOf) {
+  for (const bool null : {false, true}) {
+    for (const int64_t cut : {1, 5, 13}) {
+      const DepthCase depth(set(), 13, null, 3, 3, 72);
+      const auto mean = depth.Mix(4, 1, 0, cut);
+      depth.Check(4, depth.Mix(4, 1, cut, -1, &mean[0])[0], nullptr);
     }
   }
 }

@@ -78,8 +78,7 @@ TEST(Bench, SaysWhatItCannotMeasure) {
   refused({"decode", file, "--shape", "mhar-1b"}, "FILE and --shape: got both");
   refused({"decode", "--shape", "gpt-5"}, "mhar-1b");
   refused({"decode", file, "--context", "512", "--tokens", "1"}, "--context + --tokens: got 513");
-  refused({"routing", file}, "expected --shape");
-  refused({"routing", "--shape", "aah-1b"}, "got \"aah-1b\", expected one that routes");
+  refused({"routing", "--shape", "aah-1b"}, "got \"aah-1b\", expected one with a residual mode");
   refused({"batch", file, "--sequences", "0"}, "--sequences");
   refused({"kernels", "--kernels", "mmx"}, "got \"mmx\", expected ");
   refused({"decode", file, "--cpus", ""}, "--cpus: got \"\", expected CPUs from 0 to");

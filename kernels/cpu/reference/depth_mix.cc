@@ -5,34 +5,41 @@
 #include "kernels/cpu/reference/scalar.h"
 
 namespace lookback::kernels::reference {
+namespace {
+
+/// One query and one head of a row.
+void MixHead(const DepthMixArgs& args, const DepthSources& sources, int64_t query, int64_t head) {
+  const int64_t slice = args.width / args.heads, begin = head * slice;
+  const int64_t count = sources.count(), at = sources.row * args.heads + head;
+  float* weights = args.scratch;
+  float highest = -INFINITY;
+  for (int64_t i = 0; i < count; ++i) {
+    weights[i] =
+        sources.logit(i, head, Dot(args.queries[query] + begin, sources.source(i) + begin, slice));
+    highest = std::fmax(highest, weights[i]);
+  }
+  float sum = 0.0F;
+  for (int64_t i = 0; i < count; ++i) {
+    weights[i] = std::exp(weights[i] - highest);
+    sum += weights[i];
+  }
+  float* out = args.out[query] + sources.row * args.width + begin;
+  for (int64_t c = 0; c < slice; ++c) out[c] = 0.0F;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* from = sources.source(i) + begin;
+    const float share = weights[i] / sum;
+    for (int64_t c = 0; c < slice; ++c) out[c] += share * from[c];
+    if (args.shares != nullptr) args.shares[at * count + i] = share;
+  }
+  if (args.logit[query] != nullptr) args.logit[query][at] = highest + std::log(sum);
+}
+
+}  // namespace
 
 void DepthMix(const DepthMixArgs& args) {
-  const int64_t slice = args.width / args.heads;
-  float* weights = args.scratch;
   for (int64_t r = args.row_begin; r < args.row_end; ++r) {
-    const DepthSources sources{args, r};
-    const int64_t count = sources.count();
-    for (int64_t head = 0; head < args.heads; ++head) {
-      const int64_t begin = head * slice;
-      float highest = -INFINITY;
-      for (int64_t i = 0; i < count; ++i) {
-        weights[i] =
-            sources.inverse_rms(i) * Dot(args.query + begin, sources.source(i) + begin, slice);
-        highest = std::fmax(highest, weights[i]);
-      }
-      float sum = 0.0F;
-      for (int64_t i = 0; i < count; ++i) {
-        weights[i] = std::exp(weights[i] - highest);
-        sum += weights[i];
-      }
-      float* out = args.out + r * args.width + begin;
-      for (int64_t c = 0; c < slice; ++c) out[c] = 0.0F;
-      for (int64_t i = 0; i < count; ++i) {
-        const float* from = sources.source(i) + begin;
-        const float share = weights[i] / sum;
-        for (int64_t c = 0; c < slice; ++c) out[c] += share * from[c];
-        if (args.shares != nullptr) args.shares[(r * args.heads + head) * count + i] = share;
-      }
+    for (int64_t query = 0; query < args.num_queries; ++query) {
+      for (int64_t head = 0; head < args.heads; ++head) MixHead(args, {args, r}, query, head);
     }
   }
 }
