@@ -121,11 +121,11 @@ void Ops::Gelu(float* x, int64_t rows, int64_t width) {
   });
 }
 
-void Ops::Combine(const float* sources, int64_t source_rows, std::span<const float> weights,
+void Ops::Combine(const float* sources, int64_t stride, std::span<const float> weights,
                   int64_t rows, int64_t width, float* out) {
   threads_.For(rows, GrainRows(width), [&](int64_t begin, int64_t end, int64_t) {
-    kernels_.combine({sources, source_rows * width, weights.data(),
-                      static_cast<int64_t>(weights.size()), out, width, begin, end});
+    kernels_.combine({sources, stride, weights.data(), static_cast<int64_t>(weights.size()), out,
+                      width, begin, end});
   });
 }
 
@@ -180,9 +180,9 @@ void Ops::DepthMix(const DepthSources& sources, std::span<const DepthQuery> quer
   LOOKBACK_CHECK(sources.count <= max_sources_ && (shares == nullptr || queries.size() == 1));
   while (!queries.empty()) {
     kernels::DepthMixArgs args = {.sources = sources.sources,
-                                  .source_stride = sources.source_rows * width,
+                                  .source_stride = sources.stride,
                                   .inverse_rms = sources.inverse_rms,
-                                  .inverse_rms_stride = sources.source_rows,
+                                  .inverse_rms_stride = sources.inverse_rms_stride,
                                   .num_sources = sources.count,
                                   .null_source = sources.null_source,
                                   .null_inverse_rms = sources.null_inverse_rms,

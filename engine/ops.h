@@ -21,13 +21,13 @@ struct OpCounters {
   int64_t keys_read = 0;
 };
 
-/// What a DepthMix reads: sources [count][source_rows][width], of which the first rows are used,
-/// and what comes before them (kernels::DepthMixArgs).
+/// What a DepthMix reads: sources and what comes before them (kernels::DepthMixArgs).
 struct DepthSources {
-  const float* sources;
+  const float* sources;  ///< [count], each [rows][width]
   int64_t count;
-  int64_t source_rows;
-  const float* inverse_rms;  ///< [count][source_rows]
+  int64_t stride;            ///< floats from one source to the next
+  const float* inverse_rms;  ///< [count], each [rows]
+  int64_t inverse_rms_stride;
   const float* null_source = nullptr;
   float null_inverse_rms = 0.0F;
   const float* mean = nullptr;  ///< [rows][width]
@@ -72,9 +72,9 @@ class Ops {
             const float* sine);
   /// x = gelu(x), the exact form.
   void Gelu(float* x, int64_t rows, int64_t width);
-  /// out = sum over n of weights[n] · source n; sources [weights.size()][source_rows][width].
-  void Combine(const float* sources, int64_t source_rows, std::span<const float> weights,
-               int64_t rows, int64_t width, float* out);
+  /// out = sum over n of weights[n] · source n, [rows][width], each `stride` floats after the last.
+  void Combine(const float* sources, int64_t stride, std::span<const float> weights, int64_t rows,
+               int64_t width, float* out);
   /// read = (1 − a) · state + a · read; a = sigmoid(logits) where there are some, else alpha.
   void GateRead(const float* state, const float* logits, float alpha, int64_t rows, int64_t width,
                 float* read);

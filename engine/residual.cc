@@ -9,6 +9,15 @@ namespace {
 
 int64_t FloatBytes(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
 
+/// Room for [max_rows][D] in a list of slots, in floats: an odd number of cache lines. The same
+/// place of every slot is read together, and at distances of a power of two all of them would share
+/// a few sets of a cache.
+int64_t SlotFloats(const ModelConfig& config, int64_t max_rows) {
+  constexpr int64_t kLine = 16, kSets = 64, kStep = 13;
+  const int64_t lines = (max_rows * config.hidden_size + kLine - 1) / kLine;
+  return (lines + (kStep - lines % kSets + kSets) % kSets) * kLine;
+}
+
 /// What all streams share: sizes, a normed read and the probe.
 class StreamBase : public ResidualStream {
  public:
@@ -25,6 +34,7 @@ class StreamBase : public ResidualStream {
         ops_(ops),
         width_(config.hidden_size),
         max_rows_(max_rows),
+        slot_floats_(SlotFloats(config, max_rows)),
         memory_(FloatBytes(floats)),
         max_shares_(max_rows * config.routing_heads * (MaxRoutingSources(config) + 1)) {}
 
@@ -39,6 +49,7 @@ class StreamBase : public ResidualStream {
   Ops& ops_;
   int64_t width_;
   int64_t max_rows_;
+  int64_t slot_floats_;  // from one slot of a list to the next
   Buffer memory_;
   int64_t rows_ = 0;
   ResidualProbe* probe_ = nullptr;
@@ -85,13 +96,14 @@ class RoutingStream : public StreamBase {
   RoutingStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows,
                 int64_t slots, int64_t inputs)
       : StreamBase(config, ops, max_rows,
-                   max_rows * ((slots + inputs + 2) * config.hidden_size + slots +
-                               Ahead(config) * (config.hidden_size + config.routing_heads))),
+                   slots * SlotFloats(config, max_rows) +
+                       max_rows * ((inputs + 2) * config.hidden_size + slots +
+                                   Ahead(config) * (config.hidden_size + config.routing_heads))),
         weights_(weights),
         slots_(slots),
         ahead_(Ahead(config)),
         sources_(memory_.as<float>()),
-        mixed_(sources_ + slots * max_rows * width_),
+        mixed_(sources_ + slots * slot_floats_),
         output_(mixed_ + inputs * max_rows * width_),
         gate_(output_ + max_rows * width_),
         inverse_rms_(gate_ + max_rows * width_),
@@ -105,7 +117,7 @@ class RoutingStream : public StreamBase {
     rows_ = rows;
     count_ = ahead_end_ = 0;
   }
-  float* Slot(int64_t index) { return sources_ + index * max_rows_ * width_; }
+  float* Slot(int64_t index) { return sources_ + index * slot_floats_; }
   float* Last() { return Slot(count_ - 1); }
   /// The source after the last one has been written.
   void AddSource() {
@@ -159,7 +171,7 @@ class RoutingStream : public StreamBase {
   const Weights& weights_;
   int64_t slots_;
   int64_t ahead_;       // sites that are read ahead
-  float* sources_;      // [slots][max_rows][D]
+  float* sources_;      // [slots], each [max_rows][D]
   float* mixed_;        // [inputs][rows][D]
   float* output_;       // [rows][D], of a sublayer that does not write to a slot
   float* gate_;         // [rows][D], logits of a gate
@@ -189,7 +201,11 @@ class RoutingStream : public StreamBase {
   }
 
   DepthSources SourcesFrom(int64_t first) {
-    return {Slot(first), count_ - first, max_rows_, inverse_rms_ + first * max_rows_};
+    return {.sources = Slot(first),
+            .count = count_ - first,
+            .stride = slot_floats_,
+            .inverse_rms = inverse_rms_ + first * max_rows_,
+            .inverse_rms_stride = max_rows_};
   }
   /// Of what was read ahead for a site: [rows][D] and [rows][heads].
   float* Mean(int64_t index) { return means_ + (index - ahead_begin_) * max_rows_ * width_; }
@@ -316,11 +332,11 @@ class DeltaStream : public RoutingStream {
   void AddDifference() {
     static constexpr float kCopy[] = {1.0F}, kDifference[] = {-1.0F, 1.0F};
     if (count_ == 0) {
-      ops_.Combine(state_, max_rows_, kCopy, rows_, width_, Slot(0));
+      ops_.Combine(state_, slot_floats_, kCopy, rows_, width_, Slot(0));
     } else {
       // The last source and the state are that many slots apart.
       const int64_t distance = slots_ - count_;
-      ops_.Combine(Last(), distance * max_rows_, kDifference, rows_, width_, Slot(count_));
+      ops_.Combine(Last(), distance * slot_floats_, kDifference, rows_, width_, Slot(count_));
     }
     AddSource();
   }
@@ -333,12 +349,13 @@ class HyperStream : public StreamBase {
  public:
   HyperStream(const ModelConfig& config, const Weights& weights, Ops& ops, int64_t max_rows)
       : StreamBase(config, ops, max_rows,
-                   (2 * (config.hyper_streams + 1) + 1) * max_rows * config.hidden_size),
+                   2 * (config.hyper_streams + 1) * SlotFloats(config, max_rows) +
+                       max_rows * config.hidden_size),
         weights_(weights),
         streams_(config.hyper_streams),
         now_(memory_.as<float>()),
-        next_(now_ + (streams_ + 1) * max_rows * width_),
-        mixed_(next_ + (streams_ + 1) * max_rows * width_),
+        next_(now_ + (streams_ + 1) * slot_floats_),
+        mixed_(next_ + (streams_ + 1) * slot_floats_),
         mean_(static_cast<size_t>(streams_), 1.0F / static_cast<float>(streams_)) {}
 
   float* Begin(int64_t rows) override {
@@ -348,13 +365,13 @@ class HyperStream : public StreamBase {
   void BeginDone() override {
     static constexpr float kCopy[] = {1.0F};
     for (int64_t j = 1; j < streams_; ++j) {
-      ops_.Combine(now_, max_rows_, kCopy, rows_, width_, Slot(now_, j));
+      ops_.Combine(now_, slot_floats_, kCopy, rows_, width_, Slot(now_, j));
     }
   }
   SublayerInput Read(Site site, const Norm& norm) override {
     const std::span<const float> shares =
         site.kind == Site::kFinal ? std::span<const float>(mean_) : SiteOf(site).read;
-    ops_.Combine(now_, max_rows_, shares, rows_, width_, mixed_);
+    ops_.Combine(now_, slot_floats_, shares, rows_, width_, mixed_);
     return Normed(site, mixed_, 1, norm, mixed_);
   }
   float* Output(Site /*site*/) override { return Slot(now_, streams_); }
@@ -362,14 +379,14 @@ class HyperStream : public StreamBase {
     const std::span<const float> update = SiteOf(site).update;
     const auto terms = static_cast<size_t>(streams_ + 1);
     for (int64_t j = 0; j < streams_; ++j) {
-      ops_.Combine(now_, max_rows_, update.subspan(static_cast<size_t>(j) * terms, terms), rows_,
+      ops_.Combine(now_, slot_floats_, update.subspan(static_cast<size_t>(j) * terms, terms), rows_,
                    width_, Slot(next_, j));
     }
     std::swap(now_, next_);
   }
 
  private:
-  float* Slot(float* base, int64_t index) { return base + index * max_rows_ * width_; }
+  float* Slot(float* base, int64_t index) { return base + index * slot_floats_; }
   const HyperSite& SiteOf(Site site) const {
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(site.layer)];
     return site.kind == Site::kAttention ? layer.attention_site.hyper : layer.mlp_site.hyper;
@@ -377,7 +394,7 @@ class HyperStream : public StreamBase {
 
   const Weights& weights_;
   int64_t streams_;
-  float* now_;    // [n + 1][max_rows][D], the sublayer's output last
+  float* now_;    // [n + 1] slots, each [max_rows][D], the sublayer's output last
   float* next_;   // the same
   float* mixed_;  // [rows][D]
   std::vector<float> mean_;
