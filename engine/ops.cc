@@ -27,6 +27,10 @@ Ops::Ops(const kernels::KernelTable& kernels, ThreadPool& threads, int64_t max_s
       scratch_(static_cast<size_t>(threads.threads() * ScratchStride(max_sources))),
       counts_(static_cast<size_t>(threads.threads())) {}
 
+int64_t Ops::GrainOfHeads(int64_t rows, int64_t heads) const {
+  return rows >= 4 * threads_.threads() ? heads : 1;
+}
+
 void Ops::MatMul(const float* x, int64_t rows, const Linear& w, float* y) {
   MatMulColumns(x, rows, w, 0, w.out, y);
 }
@@ -152,8 +156,7 @@ void Ops::Attention(const kernels::KvPool& pool, const StepRows& step, int64_t l
   const auto heads = static_cast<int64_t>(reach.size());
   kernels::RowMap map = step.map;
   map.list_offset = list_offset;
-  // Whole rows where there are enough: one after another in a sequence, they share what is fetched.
-  const int64_t grain = step.rows >= 4 * threads_.threads() ? kv_heads : 1;
+  const int64_t grain = GrainOfHeads(step.rows, kv_heads);
   threads_.For(step.rows * kv_heads, grain, [&](int64_t begin, int64_t end, int64_t thread) {
     kernels_.attention({.pool = pool,
                         .map = map,
@@ -198,11 +201,12 @@ void Ops::DepthMix(const DepthSources& sources, std::span<const DepthQuery> quer
       args.out[args.num_queries] = query.out;
       args.logit[args.num_queries++] = query.logit;
     }
-    threads_.For(rows, 1, [&](int64_t begin, int64_t end, int64_t thread) {
+    const int64_t grain = GrainOfHeads(rows, heads);
+    threads_.For(rows * heads, grain, [&](int64_t begin, int64_t end, int64_t thread) {
       kernels::DepthMixArgs range = args;
       range.scratch = scratch_.data() + thread * ScratchStride(max_sources_);
-      range.row_begin = begin;
-      range.row_end = end;
+      range.item_begin = begin;
+      range.item_end = end;
       kernels_.depth_mix(range);
     });
     queries = queries.subspan(part.size());

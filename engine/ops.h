@@ -96,6 +96,10 @@ class Ops {
   const kernels::KernelTable& kernels() const { return kernels_; }
 
  private:
+  /// Of items (row, head). Whole rows where there are enough: what one head or row fetches, the
+  /// next uses.
+  int64_t GrainOfHeads(int64_t rows, int64_t heads) const;
+
   const kernels::KernelTable& kernels_;
   ThreadPool& threads_;
   int64_t max_sources_;

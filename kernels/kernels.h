@@ -332,7 +332,7 @@ inline constexpr int64_t kMaxDepthQueries = 8;
 /// then the mean of other sources, made by an earlier call that gave its logit,
 ///   log sum_i exp z_i,
 /// with which it counts for as much as they did. A query's results do not depend on those beside
-/// it. out may not alias a source.
+/// it. One item is one (row, head): item = row · heads + head. out may not alias a source.
 struct DepthMixArgs {
   const float* sources;      ///< source i of row r at sources + i · source_stride + r · width
   int64_t source_stride;     ///< floats
@@ -351,8 +351,8 @@ struct DepthMixArgs {
   int64_t width;
   float* scratch = nullptr;  ///< num_queries · (num_sources + 2) floats
   float* shares = nullptr;   ///< null, or where a of the one query goes: [rows][heads][all sources]
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
+  int64_t item_begin = 0;
+  int64_t item_end = 0;
 };
 
 /// One set of kernels: every member is set.

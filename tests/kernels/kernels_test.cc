@@ -116,8 +116,8 @@ struct DepthCase {
                          .num_queries = num_queries,
                          .heads = heads,
                          .width = width,
-                         .row_begin = 0,
-                         .row_end = rows};
+                         .item_begin = 0,
+                         .item_end = rows * heads};
     std::vector<float> scratch(static_cast<size_t>(num_queries * (args.num_sources + 2)), kNan);
     args.scratch = scratch.data();
     if (shares != nullptr) {
@@ -146,29 +146,42 @@ struct DepthCase {
       };
       for (int64_t h = 0; h < heads; ++h) {
         std::vector<double> score;
+        // A logit: a sum of `slice` products, none of whose parts is larger than `size`, times what
+        // a sum of `width` squares gives, whose relative error its root halves.
+        double slack = 0.0;
         for (int64_t i = 0; i < all; ++i) {
           const float* s = source(i);
-          double square = 0.0, dot = 0.0;
+          double square = 0.0, dot = 0.0, size = 0.0;
           for (int64_t c = 0; c < width; ++c) square += static_cast<double>(s[c]) * s[c];
           for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
-            dot += static_cast<double>(s[c]) * q[static_cast<size_t>(c)];
+            const double term = static_cast<double>(s[c]) * q[static_cast<size_t>(c)];
+            dot += term;
+            size += std::abs(term);
           }
-          score.push_back(dot / std::sqrt(square / static_cast<double>(width) + 1e-6));
+          const double inverse = 1.0 / std::sqrt(square / static_cast<double>(width) + 1e-6);
+          score.push_back(dot * inverse);
+          const double roundings = static_cast<double>(slice) + static_cast<double>(width) / 2 + 4;
+          slack = std::max(slack, roundings * kUnit * size * inverse);
         }
+        // What all logits may be off, twice in a share (its own and the sum's), and the
+        // exponential, the sums and the quotient.
+        slack = 2 * slack + static_cast<double>(all + 8) * kUnit;
         double sum = 0.0;
         for (double& z : score) sum += z = std::exp(z);
         const auto at = static_cast<size_t>(r * heads + h);
-        EXPECT_WITHIN(result.logit[at], std::log(sum), 2e-6 * (1.0 + std::abs(std::log(sum))));
+        EXPECT_WITHIN(result.logit[at], std::log(sum), slack * (1.0 + std::abs(std::log(sum))));
         for (int64_t i = 0; shares != nullptr && i < all; ++i) {
           EXPECT_WITHIN((*shares)[at * static_cast<size_t>(all) + static_cast<size_t>(i)],
-                        score[static_cast<size_t>(i)] / sum, 1e-6);
+                        score[static_cast<size_t>(i)] / sum, slack);
         }
         for (int64_t c = h * slice; c < (h + 1) * slice; ++c) {
-          double expected = 0.0;
+          double expected = 0.0, size = 0.0;
           for (int64_t i = 0; i < all; ++i) {
-            expected += score[static_cast<size_t>(i)] / sum * source(i)[c];
+            const double term = score[static_cast<size_t>(i)] / sum * source(i)[c];
+            expected += term;
+            size += std::abs(term);
           }
-          EXPECT_WITHIN(result.out[static_cast<size_t>(r * width + c)], expected, 4e-6);
+          EXPECT_WITHIN(result.out[static_cast<size_t>(r * width + c)], expected, slack * size);
         }
       }
     }

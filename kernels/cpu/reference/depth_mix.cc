@@ -37,9 +37,9 @@ void MixHead(const DepthMixArgs& args, const DepthSources& sources, int64_t quer
 }  // namespace
 
 void DepthMix(const DepthMixArgs& args) {
-  for (int64_t r = args.row_begin; r < args.row_end; ++r) {
+  for (int64_t item = args.item_begin; item < args.item_end; ++item) {
     for (int64_t query = 0; query < args.num_queries; ++query) {
-      for (int64_t head = 0; head < args.heads; ++head) MixHead(args, {args, r}, query, head);
+      MixHead(args, {args, item / args.heads}, query, item % args.heads);
     }
   }
 }

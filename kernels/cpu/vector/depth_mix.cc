@@ -153,17 +153,16 @@ void ForTiles(int64_t queries, const Body& body) {
 
 void DepthMix(const DepthMixArgs& args) {
   const int64_t slice = args.width / args.heads;
-  for (int64_t r = args.row_begin; r < args.row_end; ++r) {
-    const DepthSources sources{args, r};
-    for (int64_t head = 0; head < args.heads; ++head) {
-      const RowHead at{args, sources, head, slice, head * slice, sources.count()};
-      ForTiles(args.num_queries, [&](auto count, int64_t first) {
-        if (first == 0) return Logits<count, true>(at, first);
-        Logits<count, false>(at, first);
-      });
-      for (int64_t query = 0; query < args.num_queries; ++query) Shares(at, query);
-      ForTiles(args.num_queries, [&](auto count, int64_t first) { Sums<count>(at, first); });
-    }
+  for (int64_t item = args.item_begin; item < args.item_end; ++item) {
+    const DepthSources sources{args, item / args.heads};
+    const int64_t head = item % args.heads;
+    const RowHead at{args, sources, head, slice, head * slice, sources.count()};
+    ForTiles(args.num_queries, [&](auto count, int64_t first) {
+      if (first == 0) return Logits<count, true>(at, first);
+      Logits<count, false>(at, first);
+    });
+    for (int64_t query = 0; query < args.num_queries; ++query) Shares(at, query);
+    ForTiles(args.num_queries, [&](auto count, int64_t first) { Sums<count>(at, first); });
   }
 }
 
