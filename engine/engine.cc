@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/executor.h"
+#include "engine/prompt_pace.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/stream_writer.h"
@@ -47,6 +48,7 @@ class Engine::Impl {
         sampler_(executor_->config().vocab_size),
         scheduler_(executor_->cache(), options().limits.max_requests, options().max_chunk,
                    options().max_step_rows),
+        pace_(options().prompt_slowdown),
         memory_(executor_->EmptyReport()) {
     logit_rows_.reserve(static_cast<size_t>(executor_->max_logit_rows()));
     logit_items_.reserve(static_cast<size_t>(executor_->max_logit_rows()));
@@ -170,13 +172,18 @@ class Engine::Impl {
         const std::lock_guard lock(mutex_);
         waiting_ -= left_queue;
       }
-      StepPlan& plan = scheduler_.Plan();
+      StepPlan& plan = scheduler_.Plan(pace_.rows());
       if (!plan.items.empty()) {
+        const int64_t prompt_rows = scheduler_.planned_prompt_rows();
+        const bool decodes = plan.rows() > prompt_rows;
         executor_->Run(plan);
         NotePeaks();
         EmitPromptLogprobs(plan);
         SampleAll(plan);
         Commit(plan);
+        if (decodes) {
+          pace_.Record(prompt_rows, std::chrono::duration<double>(Clock::now() - now).count());
+        }
       }
       EndStep();
     }
@@ -430,6 +437,7 @@ class Engine::Impl {
   // The engine thread's own.
   Sampler sampler_;
   Scheduler scheduler_;
+  PromptPace pace_;
   std::vector<int64_t> logit_rows_;
   std::vector<size_t> logit_items_;
   std::vector<TokenLogprob> top_;

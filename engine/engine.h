@@ -38,6 +38,8 @@ struct EngineOptions {
   int64_t max_context = 0;      ///< tokens a sequence; 0 = what the model was trained with
   int64_t kv_memory_bytes = 0;  ///< 0 = half of what is free, at least one full-context request
   int64_t max_chunk = 128;      ///< prompt tokens of one sequence a step
+  /// How many times as long a step may take that others' prompts join; 0 = no limit (PromptPace).
+  double prompt_slowdown = 1.75;
   // For comparison, whatever the file says:
   bool full_windows = false;    ///< every window full
   bool additive = false;        ///< plain sums instead of its residual mode

@@ -44,6 +44,9 @@ Result<EngineOptions> ResolveOptions(const ModelConfig& config, EngineOptions op
                     StrCat("at least max_requests (", options.limits.max_requests,
                            "): every running request decodes in every step"));
   }
+  if (options.prompt_slowdown != 0.0 && !(options.prompt_slowdown >= 1.0)) {  // so that NaN fails
+    return Mismatch("prompt_slowdown", options.prompt_slowdown, "0, or 1 and more");
+  }
   if (options.kv_memory_bytes < 0) {
     return Mismatch("kv_memory", options.kv_memory_bytes, "a positive number of bytes");
   }

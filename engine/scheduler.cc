@@ -50,7 +50,7 @@ bool Scheduler::Start(Request& request) {
   return true;
 }
 
-StepPlan& Scheduler::Plan() {
+StepPlan& Scheduler::Plan(int64_t prompt_rows) {
   plan_.items.clear();
   planned_.clear();
   int64_t rows = max_rows_;
@@ -71,11 +71,14 @@ StepPlan& Scheduler::Plan() {
   for (Sequence* sequence : sequences_) {
     if (!sequence->prefilling()) add(*sequence, 1);
   }
+  if (!plan_.items.empty()) rows = std::min(rows, prompt_rows);
+  const int64_t for_prompts = rows;
   for (Sequence* sequence : sequences_) {
     if (rows == 0) break;
     if (!sequence->prefilling()) continue;
     add(*sequence, std::min({rows, max_chunk_, sequence->prompt_tokens() - sequence->fed}));
   }
+  planned_prompt_rows_ = for_prompts - rows;
   return plan_;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -75,8 +76,11 @@ class Scheduler {
   /// back those behind it, so that large ones do not starve. Returns how many left the queue.
   int64_t Admit(Clock::time_point now);
   /// The next step: one row for every decoding sequence, the rest of the rows to prompts in the
-  /// order of admission, in chunks. Empty if nothing runs. Valid until the next call.
-  StepPlan& Plan();
+  /// order of admission, in chunks; at most `prompt_rows` of them where something decodes. Empty if
+  /// nothing runs. Valid until the next call.
+  StepPlan& Plan(int64_t prompt_rows = std::numeric_limits<int64_t>::max());
+  /// Rows of the plan that are a prompt's; the others decode.
+  int64_t planned_prompt_rows() const { return planned_prompt_rows_; }
   /// planned()[i] is the sequence of Plan().items[i].
   std::span<Sequence* const> planned() const { return planned_; }
 
@@ -104,6 +108,7 @@ class Scheduler {
   std::vector<Sequence*> sequences_;               ///< running choices, in order of admission
   StepPlan plan_;
   std::vector<Sequence*> planned_;
+  int64_t planned_prompt_rows_ = 0;
 };
 
 }  // namespace lookback

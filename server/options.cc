@@ -62,6 +62,8 @@ void AddEngineFlags(CLI::App& app, EngineOptions& engine, std::string& kv) {
       ->check(CLI::NonNegativeNumber);
   AddCount(app, "--max-chunk", engine.max_chunk, 1, 1 << 20,
            "prompt tokens of one sequence a step");
+  Add(app, "--prompt-slowdown", engine.prompt_slowdown,
+      "how many times as long a decoding step may take because prompts join it, from 1; 0 = any");
   AddCount(app, "--max-step-rows", engine.max_step_rows, 1, 1 << 20,
            "prompt and decode rows a step, at least --max-requests");
 }

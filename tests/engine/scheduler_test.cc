@@ -67,6 +67,22 @@ TEST_F(SchedulerTest, DecodesGoFirstAndPromptsFillTheRest) {
   EXPECT_EQ(second.items[2].ids.size(), 7U);
 }
 
+TEST_F(SchedulerTest, PromptsHaveSoManyRowsWhereSomethingDecodes) {
+  scheduler_.Enqueue(MakeRequest("a", 3, 10));
+  scheduler_.Enqueue(MakeRequest("b", 100, 10));
+  scheduler_.Admit({});
+  RunStep(scheduler_.Plan(2));
+  EXPECT_EQ(scheduler_.planned_prompt_rows(), 19) << "nothing decoded";
+  StepPlan& second = scheduler_.Plan(2);
+  ASSERT_EQ(second.items.size(), 2U);
+  EXPECT_EQ(second.items[0].ids.size(), 1U) << "a decodes";
+  EXPECT_EQ(second.items[1].ids.size(), 2U);
+  EXPECT_EQ(scheduler_.planned_prompt_rows(), 2);
+  StepPlan& third = scheduler_.Plan(0);
+  ASSERT_EQ(third.items.size(), 1U);
+  EXPECT_EQ(scheduler_.planned_prompt_rows(), 0);
+}
+
 TEST_F(SchedulerTest, ALargeRequestIsNotOvertaken) {
   scheduler_.Enqueue(MakeRequest("small", 40 * kBlockTokens, 1));
   scheduler_.Enqueue(MakeRequest("large", 60 * kBlockTokens, 1));
