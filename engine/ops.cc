@@ -42,11 +42,14 @@ void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t o
   const bool quantizes = quantized.q != nullptr && IsQuantized(w.weight.type);
   const bool rounds = narrow_.bf16 != nullptr && w.weight.type == kernels::Element::kBF16;
   if (quantizes || rounds) {
-    threads_.For(rows, GrainRows(k), [&](int64_t begin, int64_t end, int64_t) {
+    const int64_t grain =
+        rounds ? std::max(GrainRows(k) / kernels::kRoundedRows, int64_t{1}) * kernels::kRoundedRows
+               : GrainRows(k);
+    threads_.For(rows, grain, [&](int64_t begin, int64_t end, int64_t) {
       if (quantizes) {
         kernels_.quantize_rows({x, k, quantized, k, begin, end});
       } else {
-        kernels_.round_rows({x, k, narrow_.bf16, k, begin, end});
+        kernels_.round_rows({x, k, narrow_.bf16, k, rows, begin, end});
       }
     });
   }
@@ -56,7 +59,7 @@ void Ops::MatMulColumns(const float* x, int64_t rows, const Linear& w, int64_t o
     if (quantizes) {
       kernels_.integer_gemm({quantized, w.weight, w.bias, y, w.out, rows, k, begin, end});
     } else if (rounds) {
-      kernels_.bf16_gemm({narrow_.bf16, k, w.weight, w.bias, y, w.out, rows, k, begin, end});
+      kernels_.bf16_gemm({narrow_.bf16, w.weight, w.bias, y, w.out, rows, k, begin, end});
     } else {
       kernels_.gemm({x, k, w.weight, w.bias, y, w.out, rows, k, begin, end});
     }

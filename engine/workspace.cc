@@ -38,7 +38,7 @@ void Workspace::Carve(const ModelConfig& config, InputTypes inputs, Arena arena,
     narrow.quantized.scale = arena.Take<float>(groups);
     narrow.quantized.sum = arena.Take<int32_t>(groups);
   }
-  if (inputs.bf16) narrow.bf16 = arena.Take<uint16_t>(rows * widest);
+  if (inputs.bf16) narrow.bf16 = arena.Take<uint16_t>(kernels::RoundedValues(rows, widest));
   *used = arena.used();
 }
 

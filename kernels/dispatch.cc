@@ -6,6 +6,10 @@
 
 #ifdef LOOKBACK_X86_SETS
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace lookback::kernels {
@@ -38,6 +42,9 @@ void Fill(KernelTable& table);
 namespace avx512bf16 {
 void Fill(KernelTable& table);
 }
+namespace amx {
+void Fill(KernelTable& table);
+}
 
 namespace {
 
@@ -62,6 +69,22 @@ bool HasAvx512() {
 bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 
 bool HasAvx512Bf16() { return HasAvx512Vnni() && HasExtension(5); }
+
+/// Whether the CPU has AMX for bf16 and bytes, and the system lets this process have the tiles:
+/// Linux wants to be asked (arch_prctl's ARCH_REQ_XCOMP_PERM for state component 18), since signal
+/// frames and switches between threads grow by 8 KiB where they are used.
+bool HasAmx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!HasAvx512Bf16() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kBf16 = 1U << 22, kTile = 1U << 24, kInt8 = 1U << 25;
+  if ((d & kBf16) == 0 || (d & kTile) == 0 || (d & kInt8) == 0) return false;
+#ifdef __linux__
+  constexpr int64_t kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 /// CPUs that multiply more bf16 in a second than f32, which CPUID has no bit for. Intel's with this
 /// instruction (Cooper Lake, Sapphire and Emerald Rapids) multiply half as many.
@@ -88,6 +111,7 @@ bool MultipliesBf16Fast() {
 
 constexpr std::array kVectorSets = {
     // Best first.
+    VectorSet{"amx", HasAmx, amx::Fill},
     VectorSet{"avx512bf16", HasAvx512Bf16, avx512bf16::Fill, MultipliesBf16Fast},
     VectorSet{"avx512vnni", HasAvx512Vnni, avx512vnni::Fill},
     VectorSet{"avx512", HasAvx512, avx512::Fill},

@@ -62,21 +62,30 @@ struct GemmArgs {
   int64_t out_end;
 };
 
+/// Rounded rows may lie so many together, in steps of so many values.
+inline constexpr int64_t kRoundedRows = 16;
+inline constexpr int64_t kRoundedStep = 32;
+
+/// Values that there must be room for.
+constexpr int64_t RoundedValues(int64_t rows, int64_t k) {
+  return rows * ((k + kRoundedStep - 1) / kRoundedStep * kRoundedStep);
+}
+
 /// x rounded to bf16, to nearest, ties to even; NaN stays NaN. The same bits in every set.
 struct RoundRowsArgs {
   const float* x;    ///< [rows][x_stride], the first k of a row are used
   int64_t x_stride;  ///< floats
-  uint16_t* out;     ///< [rows][k]
+  uint16_t* out;     ///< as bf16_gemm of the same set reads it; in order where there is one row
   int64_t k;
-  int64_t row_begin;
-  int64_t row_end;
+  int64_t rows;
+  int64_t row_begin;  ///< a multiple of kRoundedRows
+  int64_t row_end;    ///< likewise, or rows
 };
 
 /// What GemmArgs says, of x and w in bf16, summed in f32. A product or a sum that is subnormal may
 /// count as zero.
 struct BF16GemmArgs {
-  const uint16_t* x;  ///< [rows][x_stride], the first k of a row are used
-  int64_t x_stride;   ///< values
+  const uint16_t* x;  ///< what round_rows made of [rows][k]
   WeightView w;       ///< kBF16, [out][k]
   const float* bias;  ///< [out], or null
   float* y;           ///< [rows][y_stride]

@@ -90,8 +90,8 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
   std::vector<int32_t> sum(static_cast<size_t>(groups));
   const kernels::QuantizedRows quantized{q.as<int8_t>(), scale.data(), sum.data()};
   table.quantize_rows({x.as<float>(), k, quantized, k, 0, rows});
-  const Buffer rounded(rows * k * 2);
-  table.round_rows({x.as<float>(), k, rounded.as<uint16_t>(), k, 0, rows});
+  const Buffer rounded(kernels::RoundedValues(rows, k) * 2);
+  table.round_rows({x.as<float>(), k, rounded.as<uint16_t>(), k, rows, 0, rows});
   const kernels::WeightView w{weights.data(), type, scales.data()};
   std::vector<double> seconds, peaks;
   for (int run = 0; run < kRuns; ++run) {
@@ -102,7 +102,7 @@ ProductRow TimeProduct(const kernels::KernelTable& table, ThreadPool& threads,
         table.integer_gemm({quantized, w, nullptr, y.data(), outputs, rows, k, begin, end});
       } else if (activations.type == kernels::Element::kBF16) {
         table.bf16_gemm(
-            {rounded.as<uint16_t>(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
+            {rounded.as<uint16_t>(), w, nullptr, y.data(), outputs, rows, k, begin, end});
       } else {
         table.gemm({x.as<float>(), k, w, nullptr, y.data(), outputs, rows, k, begin, end});
       }

@@ -40,7 +40,7 @@ TEST_P(Gemm, MatchesF64ForOddSizesAndEveryType) {
 
 TEST_P(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
   for (const Element type : kWeightTypes) {
-    for (const int64_t rows : {5, 300}) {  // more than one block of rows
+    for (const int64_t rows : {5, 600}) {  // more than one block of rows
       const int64_t k = rows == 5 ? 37 : 1024, out = 11;
       const auto x = Random(rows * k, 1);
       const Weights w(type, out, k, 2);
@@ -57,11 +57,14 @@ TEST_P(Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
   }
 }
 
-/// x [rows][x_stride] rounded to [rows][k].
+/// x [rows][x_stride] rounded, as the set lays rows out.
 std::vector<uint16_t> Rounded(const KernelTable& set, const std::vector<float>& x, int64_t x_stride,
                               int64_t rows, int64_t k) {
-  std::vector<uint16_t> rounded(static_cast<size_t>(rows * k), 0x7FFF);
-  set.round_rows({x.data(), x_stride, rounded.data(), k, 0, rows});
+  std::vector<uint16_t> rounded(static_cast<size_t>(RoundedValues(rows, k)), 0x7FFF);
+  for (int64_t begin = 0; begin < rows; begin += kRoundedRows) {  // the threads' least share
+    const int64_t end = std::min(begin + kRoundedRows, rows);
+    set.round_rows({x.data(), x_stride, rounded.data(), k, rows, begin, end});
+  }
   return rounded;
 }
 
@@ -95,26 +98,30 @@ TEST_P(BF16Gemm, RoundsToTheNearestAndTiesToEven) {
   }
   // The same bits in every set, in whole registers and behind them.
   for (const int64_t k : {1, 15, 16, 17, 31, 33, 75, 192}) {
-    const auto many = Random(3 * (k + 3), 5, 1000.0F);
-    EXPECT_EQ(Rounded(set(), many, k + 3, 3, k), Rounded(ReferenceKernels(), many, k + 3, 3, k));
+    const auto many = Random(k, 5, 1000.0F);
+    const auto bits = Rounded(set(), many, k, 1, k),
+               expected = Rounded(ReferenceKernels(), many, k, 1, k);
+    EXPECT_TRUE(std::equal(bits.begin(), bits.begin() + k, expected.begin()));
   }
 }
 
 TEST_P(BF16Gemm, MatchesF64ForOddSizes) {
   for (const int64_t k : {1, 2, 15, 16, 31, 32, 33, 63, 64, 75, 192}) {
-    for (const int64_t rows : {1, 2, 3, 5, 6, 7, 8, 13}) {
-      const int64_t out = 13;
+    for (const int64_t rows : {1, 2, 3, 5, 6, 7, 8, 13, 16, 17, 32, 45}) {
+      const int64_t out = rows % 2 == 0 ? 13 : 53;
       const Weights w(Element::kBF16, out, k, 2);
-      const auto x = Rounded(set(), Random(rows * k, 1), k, rows, k);
+      const auto values = Random(rows * (k + 3), 1);
+      const auto x = Rounded(set(), values, k + 3, rows, k);
+      const auto in_order = Rounded(ReferenceKernels(), values, k + 3, rows, k);
       const auto bias = Random(out, 3);
       std::vector<float> y(static_cast<size_t>(rows * out), kNan);
-      set().bf16_gemm({x.data(), k, w.view(), bias.data(), y.data(), out, rows, k, 0, out});
+      set().bf16_gemm({x.data(), w.view(), bias.data(), y.data(), out, rows, k, 0, out});
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t o = 0; o < out; ++o) {
           double sum = bias[static_cast<size_t>(o)], size = std::abs(sum);
           for (int64_t i = 0; i < k; ++i) {
-            const double term = static_cast<double>(FromBF16(x[static_cast<size_t>(r * k + i)])) *
-                                w.values[static_cast<size_t>(o * k + i)];
+            const double value = FromBF16(in_order[static_cast<size_t>(r * k + i)]);
+            const double term = value * w.values[static_cast<size_t>(o * k + i)];
             sum += term;
             size += std::abs(term);
           }
@@ -129,16 +136,19 @@ TEST_P(BF16Gemm, MatchesF64ForOddSizes) {
 }
 
 TEST_P(BF16Gemm, ASplitOfOutputsOrRowsChangesNoBit) {
-  for (const int64_t rows : {5, 300}) {  // more than one block of rows
-    const int64_t k = rows == 5 ? 37 : 1024, out = 11;
+  for (const int64_t rows : {5, 600}) {  // more than one block of rows
+    const int64_t k = rows == 5 ? 37 : 2048, out = rows == 5 ? 51 : 11;
     const Weights w(Element::kBF16, out, k, 2);
-    const auto x = Rounded(set(), Random(rows * k, 1), k, rows, k);
+    const auto values = Random(rows * k, 1);
+    const auto x = Rounded(set(), values, k, rows, k);
     std::vector<float> whole(static_cast<size_t>(rows * out), kNan), split = whole;
-    set().bf16_gemm({x.data(), k, w.view(), nullptr, whole.data(), out, rows, k, 0, out});
+    set().bf16_gemm({x.data(), w.view(), nullptr, whole.data(), out, rows, k, 0, out});
     for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<float> one(values.begin() + r * k, values.begin() + (r + 1) * k);
+      const auto row = Rounded(set(), one, k, 1, k);
       for (int64_t o = 0; o < out; ++o) {
         set().bf16_gemm(
-            {x.data() + r * k, k, w.view(), nullptr, split.data() + r * out, out, 1, k, o, o + 1});
+            {row.data(), w.view(), nullptr, split.data() + r * out, out, 1, k, o, o + 1});
       }
     }
     EXPECT_EQ(whole, split);
@@ -153,7 +163,7 @@ TEST_P(BF16Gemm, WhatIsNotFiniteReachesTheOutput) {
       auto x = Random(k, 1);
       x[at] = value;
       float y = 0.0F;
-      set().bf16_gemm({Rounded(set(), x, k, 1, k).data(), k, w.view(), nullptr, &y, 1, 1, k, 0, 1});
+      set().bf16_gemm({Rounded(set(), x, k, 1, k).data(), w.view(), nullptr, &y, 1, 1, k, 0, 1});
       EXPECT_FALSE(std::isfinite(y));
     }
   }
@@ -250,7 +260,7 @@ TEST_P(IntegerGemm, ZerosTiesAndWhatIsNotFinite) {
 TEST_P(IntegerGemm, MatchesF64ForOddSizesAndBothTypes) {
   for (const Element type : kIntegerTypes) {
     for (const int64_t k : {1, 7, 31, 32, 33, 64, 75, 192, 256, 288, 600, 1100}) {
-      for (const int64_t rows : {1, 2, 3, 5, 6, 7, 13}) {
+      for (const int64_t rows : {1, 2, 3, 5, 6, 7, 13, 37}) {
         const int64_t out = 13;
         Weights w(type, out, k, 2);
         auto x = Random(rows * k, 1);
@@ -291,7 +301,7 @@ TEST_P(IntegerGemm, MatchesF64ForOddSizesAndBothTypes) {
 
 TEST_P(IntegerGemm, ASplitOfOutputsOrRowsChangesNoBit) {
   for (const Element type : kIntegerTypes) {
-    for (const int64_t rows : {5, 300}) {  // more than one block of rows
+    for (const int64_t rows : {5, 600}) {  // more than one block of rows
       const int64_t k = rows == 5 ? 37 : 1024, out = 11;
       const auto x = Random(rows * k, 1);
       const Weights w(type, out, k, 2);

@@ -9,16 +9,15 @@ float Bias(const Args& args, int64_t o) {
   return args.bias != nullptr ? args.bias[o] : 0.0F;
 }
 
-/// Weights of T; x of what it is in the arguments.
+/// Weights of T; x, [rows][x_stride], of what it is in the arguments.
 template <typename T, typename Args>
-void GemmPlain(const Args& args) {
+void GemmPlain(const Args& args, int64_t x_stride) {
   for (int64_t o = args.out_begin; o < args.out_end; ++o) {
     const T* w = static_cast<const T*>(args.w.data) + o * args.k;
     // The weight row stays in the first-level cache over all rows. Tiles of several rows were
     // tried: GCC 12 spills their partial sums, at a quarter of the speed.
     for (int64_t row = 0; row < args.rows; ++row) {
-      args.y[row * args.y_stride + o] =
-          Dot(args.x + row * args.x_stride, w, args.k) + Bias(args, o);
+      args.y[row * args.y_stride + o] = Dot(args.x + row * x_stride, w, args.k) + Bias(args, o);
     }
   }
 }
@@ -60,9 +59,9 @@ void GemmQuantized(const GemmArgs& args) {
 void Gemm(const GemmArgs& args) {
   switch (args.w.type) {
     case Element::kF32:
-      return GemmPlain<float>(args);
+      return GemmPlain<float>(args, args.x_stride);
     case Element::kBF16:
-      return GemmPlain<uint16_t>(args);
+      return GemmPlain<uint16_t>(args, args.x_stride);
     case Element::kQ8:
     case Element::kQ4:
       return GemmQuantized(args);
@@ -77,7 +76,7 @@ void RoundRows(const RoundRowsArgs& args) {
   }
 }
 
-void BF16Gemm(const BF16GemmArgs& args) { GemmPlain<uint16_t>(args); }
+void BF16Gemm(const BF16GemmArgs& args) { GemmPlain<uint16_t>(args, args.k); }
 
 double Peak(Element /*type*/, int64_t rounds) {
   float lanes[kLanes] = {};

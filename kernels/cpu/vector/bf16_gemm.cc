@@ -21,13 +21,13 @@ constexpr int64_t kManyRowsTileBytes = int64_t{96} << 10;
 /// Rows by Outputs elements. Fetches `ahead` bytes from `next` on at every step.
 template <int64_t Rows, int64_t Outputs>
 void Tile(const BF16GemmArgs& args, int64_t row, int64_t out, const char* next, int64_t ahead) {
-  const uint16_t* x = args.x + row * args.x_stride;
+  const uint16_t* x = args.x + row * args.k;
   const uint16_t* w = static_cast<const uint16_t*>(args.w.data) + out * args.k;
   Floats sums[Rows][Outputs];
   Unrolled<Rows>([&](auto r) { Unrolled<Outputs>([&](auto o) { sums[r][o] = Zero(); }); });
   const auto step = [&](int64_t i, const auto& load) __attribute__((always_inline)) {
     Pairs rows[Rows];
-    Unrolled<Rows>([&](auto r) { rows[r] = load(x + r * args.x_stride + i); });
+    Unrolled<Rows>([&](auto r) { rows[r] = load(x + r * args.k + i); });
     Unrolled<Outputs>([&](auto o) __attribute__((always_inline)) {
       const Pairs weights = load(w + o * args.k + i);
       Unrolled<Rows>([&](auto r) { sums[r][o] = AddDots(sums[r][o], rows[r], weights); });

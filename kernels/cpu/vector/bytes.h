@@ -56,6 +56,12 @@ inline Register AddDots(Register sums, Register /*u*/, Register /*s*/) {
 }
 #endif
 
+#ifdef __AMX_INT8__
+constexpr bool kHasTiles = true;
+#else
+constexpr bool kHasTiles = false;
+#endif
+
 /// Four bytes in every lane.
 inline Ints AllLanes(const int8_t* from) {
   int32_t four;

@@ -3,6 +3,9 @@
 // may be summed by whatever way is fastest.
 #include <math.h>
 
+#ifdef __AMX_INT8__
+#include "kernels/cpu/vector/amx.h"
+#endif
 #include "kernels/cpu/vector/bytes.h"
 #include "kernels/cpu/vector/set.h"
 #include "kernels/cpu/vector/simd.h"
@@ -32,7 +35,12 @@ constexpr int64_t kPanelOutputs = kPanelRegisters * kLanes;
 constexpr int64_t kTileRows = kLanes / 2;
 // So many groups of a panel stay in the first-level cache, beside the sums of so many rows.
 constexpr int64_t kPanelGroups = 32;
+#ifdef __AMX_INT8__
+constexpr int64_t kBlockRows =
+    512;  // a tile's sums are in registers, and packing is what takes time
+#else
 constexpr int64_t kBlockRows = 128;
+#endif
 
 inline __m256i Load32(const void* from) { return eight::LoadInts(from); }
 
@@ -70,6 +78,8 @@ struct Weights<Element::kQ8> {
   static inline Register Whole(Register sums, int32_t sum_of_x) {
     return kHasDots ? Subtract32(sums, 128 * sum_of_x) : sums;
   }
+  /// What Load gave, as integers with a sign.
+  static inline __m256i Signed(__m256i w) { return OfBytes(w); }
 };
 
 /// sum (nibble − 8) · x = sum nibble · x − 8 · sum x
@@ -100,6 +110,7 @@ struct Weights<Element::kQ4> {
   static inline Register Whole(Register sums, int32_t sum_of_x) {
     return Subtract32(kHasDots ? sums : AddPairs(sums), 8 * sum_of_x);
   }
+  static inline __m256i Signed(__m256i w) { return _mm256_sub_epi8(w, _mm256_set1_epi8(8)); }
 };
 
 /// Lane i of the result: the eight lanes of p[i], added.
@@ -231,6 +242,7 @@ struct Panel {
           const int64_t row = outputs.row(begin + o);
           rows[o] =
               first + g < whole ? W::Load(args, row, first + g) : W::LoadLast(args, row, first + g);
+          if constexpr (kHasTiles) rows[o] = W::Signed(rows[o]);
         }
         Transpose(rows);
         for (int64_t step = 0; step < kGroupSteps; ++step) {
@@ -243,6 +255,38 @@ struct Panel {
       }
     }
   }
+
+#ifdef __AMX_INT8__
+  /// Adds the products with `rows` rows of x, for which the tiles must be shaped, from `row` on to
+  /// the sums from `to` on.
+  void MultiplyTile(const IntegerGemmArgs& args, int64_t row, int64_t rows, int64_t first,
+                    int64_t groups, float (*to)[kPanelOutputs]) {
+    const int64_t stride = QuantGroups(args.k);
+    const int8_t* x = args.x.q + (row * stride + first) * kQuantGroup;
+    const float* x_scale = args.x.scale + row * stride + first;
+    for (int64_t c = 0; c < kPanelOutputs; c += kLanes) {
+      Floats total[kTileSide];
+      Unrolled<kTileSide>([&](auto r) { total[r] = r < rows ? Load(&to[r][c]) : Zero(); });
+      for (int64_t g = 0; g < groups; ++g) {
+        alignas(64) int32_t parts[kTileSide][kTileSide];
+        ZeroTile<0>();
+        LoadTile<1>(x + g * kQuantGroup, stride * kQuantGroup);
+        LoadTile<2>(bytes[g * kGroupSteps][c], kPanelOutputs * kStep);
+        AddTileOfBytes<0, 1, 2>();
+        StoreTile<0>(parts, kTileRowBytes);
+        const Floats scale = Load(&scales[g][c]);
+        Unrolled<kTileSide>([&](auto r) __attribute__((always_inline)) {
+          // Rows that are not there add the first one's.
+          const float of_row = x_scale[(r < rows ? r : 0) * stride + g];
+          total[r] = Fma(ToFloats(LoadInts(parts[r])), scale * All(of_row), total[r]);
+        });
+      }
+      Unrolled<kTileSide>([&](auto r) {
+        if (r < rows) Store(&to[r][c], total[r]);
+      });
+    }
+  }
+#endif
 
   /// Adds the products with Rows rows of x from `row` on to the sums from `to` on.
   template <int64_t Rows>
@@ -299,6 +343,19 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
     const int64_t count = Least(kPanelGroups, groups - first);
     panel.Pack(args, outputs, first, count);
     int64_t row = begin;
+#ifdef __AMX_INT8__
+    for (; row < end; row += kTileSide) {
+      const int64_t rows = Least(kTileSide, end - row);
+      TileShapes shapes;
+      shapes.Set(0, rows, kTileRowBytes);
+      shapes.Set(1, rows, kQuantGroup);
+      shapes.Set(2, kGroupSteps, kTileRowBytes);
+      if (row == begin || rows < kTileSide) ShapeTiles(shapes);
+      Fetch<2>(next, 2 * share);
+      panel.MultiplyTile(args, row, rows, first, count, panel.sums + (row - begin));
+    }
+    ReleaseTiles();
+#endif
     for (; row + kTileRows <= end; row += kTileRows) {
       Fetch<2>(next, share);
       panel.template Multiply<kTileRows>(args, row, first, count, panel.sums + (row - begin));

@@ -1,3 +1,6 @@
+#ifdef __AMX_TILE__
+#include "kernels/cpu/vector/amx.h"
+#endif
 #ifdef __AVX512BF16__
 #include "kernels/cpu/vector/bf16.h"
 #endif
@@ -25,9 +28,37 @@ inline void Repeat(int64_t rounds, Register x, const Next& next) {
   }
 }
 
+#ifdef __AMX_TILE__
+/// What two sides of two whole tiles each make, which hold zeros.
+double TilePeak(Element type, int64_t rounds) {
+  TileShapes shapes;
+  for (int tile = 0; tile < 8; ++tile) shapes.Set(tile, kTileSide, kTileRowBytes);
+  ShapeTiles(shapes);
+  for (int64_t round = 0; round < rounds; ++round) {
+    if (type == Element::kQ8) {
+      AddTileOfBytes<0, 4, 6>();
+      AddTileOfBytes<1, 4, 7>();
+      AddTileOfBytes<2, 5, 6>();
+      AddTileOfBytes<3, 5, 7>();
+    } else {
+      AddTileOfBF16<0, 4, 6>();
+      AddTileOfBF16<1, 4, 7>();
+      AddTileOfBF16<2, 5, 6>();
+      AddTileOfBF16<3, 5, 7>();
+    }
+  }
+  ReleaseTiles();
+  const int64_t products = kTileSide * kTileSide * (type == Element::kQ8 ? 64 : 32);
+  return static_cast<double>(rounds * 4 * products * 2);
+}
+#endif
+
 }  // namespace
 
 double Peak(Element type, int64_t rounds) {
+#ifdef __AMX_TILE__
+  if (type == Element::kQ8 || type == Element::kBF16) return TilePeak(type, rounds);
+#endif
   if (type == Element::kQ8) {
     constexpr int8_t kOnes[4] = {1, 1, 1, 1};
     Repeat(rounds, AllLanes(kOnes), [](Ints sum, Ints ones) {
