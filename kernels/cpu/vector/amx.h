@@ -2,7 +2,7 @@
 // uses them. In assembler, since GCC 12's intrinsics do not say what memory they read and write.
 #pragma once
 
-#include <stdint.h>
+#include "kernels/cpu/vector/simd.h"
 
 namespace lookback::kernels::LOOKBACK_SET {
 namespace {
@@ -54,6 +54,34 @@ inline void AddTileOfBF16() {
 template <int kSums, int kA, int kB>
 inline void AddTileOfBytes() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
+}
+
+/// Lane j of register i changes places with lane i of register j.
+inline void Transpose(Ints (&x)[kTileSide]) {
+  Ints y[kTileSide];
+  for (int64_t i = 0; i < kTileSide; i += 2) {
+    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+  }
+  for (int64_t i = 0; i < kTileSide; i += 4) {
+    for (int64_t j = 0; j < 2; ++j) {
+      x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
+      x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
+    }
+  }
+  // Quarter q of x[4a + b] has lane 4q + b of the registers 4a to 4a + 3.
+  for (int64_t b = 0; b < 4; ++b) {
+    y[b] = _mm512_shuffle_i32x4(x[b], x[4 + b], 0x44);
+    y[4 + b] = _mm512_shuffle_i32x4(x[b], x[4 + b], 0xEE);
+    y[8 + b] = _mm512_shuffle_i32x4(x[8 + b], x[12 + b], 0x44);
+    y[12 + b] = _mm512_shuffle_i32x4(x[8 + b], x[12 + b], 0xEE);
+  }
+  for (int64_t b = 0; b < 4; ++b) {
+    x[b] = _mm512_shuffle_i32x4(y[b], y[8 + b], 0x88);
+    x[4 + b] = _mm512_shuffle_i32x4(y[b], y[8 + b], 0xDD);
+    x[8 + b] = _mm512_shuffle_i32x4(y[4 + b], y[12 + b], 0x88);
+    x[12 + b] = _mm512_shuffle_i32x4(y[4 + b], y[12 + b], 0xDD);
+  }
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ void Columns(const BF16GemmArgs& args, int64_t begin, int64_t end, int64_t out) 
   // Fetched a share at a time: as many lines at once would stop the loads that are waited for.
   const char* far = NextTile<Outputs>(args.w, args.k, out, kManyRowsTileBytes);
   const int64_t shares = (end - begin + kTileRows - 1) / kTileRows;
-  const int64_t share = Outputs * RowBytes(Element::kBF16, args.k) / shares + kLineBytes;
+  const int64_t share = WholeLines(Outputs * RowBytes(Element::kBF16, args.k) / shares);
   for (; row + kTileRows <= end; row += kTileRows) {
     if (next == nullptr) Fetch<2>(far, share);
     Tile<kTileRows, Outputs>(args, row, out, next, ahead);

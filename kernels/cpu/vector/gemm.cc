@@ -228,7 +228,7 @@ void ManyRows(const GemmArgs& args, int64_t begin, int64_t end, int64_t out) {
   const char* next = NextTile<Outputs>(args.w, args.k, out, kManyRowsTileBytes);
   const int64_t shares =
       (args.k + kBlockDepth - 1) / kBlockDepth * ((rows + kTileRows - 1) / kTileRows);
-  const int64_t share = Outputs * RowBytes(args.w.type, args.k) / shares + kLineBytes;
+  const int64_t share = WholeLines(Outputs * RowBytes(args.w.type, args.k) / shares);
   for (int64_t first = 0; first < args.k; first += kBlockDepth) {
     const int64_t depth = Least(kBlockDepth, args.k - first);
     block.template Widen<Weights>(args, out, first / kPiece, depth);

@@ -6,10 +6,9 @@
 #ifdef __AMX_INT8__
 #include "kernels/cpu/vector/amx.h"
 #endif
-#include "kernels/cpu/vector/bytes.h"
+#include "kernels/cpu/vector/integer_few_rows.h"
+#include "kernels/cpu/vector/integer_weights.h"
 #include "kernels/cpu/vector/set.h"
-#include "kernels/cpu/vector/simd.h"
-#include "kernels/cpu/vector/tiles.h"
 
 namespace lookback::kernels::LOOKBACK_SET {
 namespace {
@@ -17,12 +16,7 @@ namespace {
 // Up to so many rows, a group's products are summed across a register; beyond, the weights are laid
 // out anew so that a register holds one step of many outputs.
 constexpr int64_t kFewRows = 5;
-// Outputs whose products are summed across registers together, and groups whose scales are
-// transposed together.
-constexpr int64_t kTile = 8;
-// What a tile's weights may have to be fetched, by the tile before, into the first-level cache; a
-// panel's into the second.
-constexpr int64_t kTileBytes = int64_t{24} << 10;
+// A panel's weights are fetched into the second-level cache while the panel before is worked on.
 constexpr int64_t kPanelBytes = int64_t{96} << 10;
 
 // Bytes of x and of w whose products make one lane of 32 bits.
@@ -36,194 +30,10 @@ constexpr int64_t kTileRows = kLanes / 2;
 // So many groups of a panel stay in the first-level cache, beside the sums of so many rows.
 constexpr int64_t kPanelGroups = 32;
 #ifdef __AMX_INT8__
-constexpr int64_t kBlockRows =
-    512;  // a tile's sums are in registers, and packing is what takes time
+constexpr int64_t kBlockRows = 512;  // a tile's sums are in registers; what takes time is packing
 #else
 constexpr int64_t kBlockRows = 128;
 #endif
-
-inline __m256i Load32(const void* from) { return eight::LoadInts(from); }
-
-/// How weights of one type are read and multiplied. A group's 32 bytes of Load meet as many of x in
-/// AddProducts, which leaves them added by fours or by twos; Whole makes integers of 32 bits of
-/// them, a lane's sum over the group.
-template <Element kType>
-struct Weights;
-
-/// With dots, w · x as (w + 128) · x − 128 · x; else as |w| · (x with w's sign), of which no pair
-/// leaves 16 bits: at most 2 · 128 · 127.
-template <>
-struct Weights<Element::kQ8> {
-  static inline __m256i OfBytes(__m256i w) { return kHasDots ? FlipSign(w) : w; }
-  static inline __m256i Load(const IntegerGemmArgs& args, int64_t row, int64_t group) {
-    const auto* from = static_cast<const int8_t*>(args.w.data) + row * args.k;
-    return OfBytes(Load32(from + group * kQuantGroup));
-  }
-  static inline __m256i LoadLast(const IntegerGemmArgs& args, int64_t row, int64_t group) {
-    const int8_t* from = static_cast<const int8_t*>(args.w.data) + row * args.k;
-    int8_t padded[kQuantGroup] = {};
-    for (int64_t i = group * kQuantGroup; i < args.k; ++i) padded[i % kQuantGroup] = from[i];
-    return OfBytes(Load32(padded));
-  }
-  template <typename Register>
-  static inline Register AddProducts(Register sums, Register w, Register x) {
-    if constexpr (kHasDots) return AddDots(sums, w, x);
-    return Add32(sums, AddPairs(MultiplyPairs(Magnitude(w), WithSignOf(w, x))));
-  }
-  template <typename Register>
-  static inline Register Add(Register a, Register b) {
-    return Add32(a, b);
-  }
-  template <typename Register>
-  static inline Register Whole(Register sums, int32_t sum_of_x) {
-    return kHasDots ? Subtract32(sums, 128 * sum_of_x) : sums;
-  }
-  /// What Load gave, as integers with a sign.
-  static inline __m256i Signed(__m256i w) { return OfBytes(w); }
-};
-
-/// sum (nibble − 8) · x = sum nibble · x − 8 · sum x
-template <>
-struct Weights<Element::kQ4> {
-  static inline __m256i Load(const IntegerGemmArgs& args, int64_t row, int64_t group) {
-    const auto* from = static_cast<const uint8_t*>(args.w.data) +
-                       (row * QuantGroups(args.k) + group) * kQ4GroupBytes;
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    const __m256i both = _mm256_set_m128i(_mm_srli_epi16(bytes, 4), bytes);
-    return _mm256_and_si256(both, _mm256_set1_epi8(0xF));
-  }
-  /// The bytes behind a short group are there, and x has zeros for them.
-  static inline __m256i LoadLast(const IntegerGemmArgs& args, int64_t row, int64_t group) {
-    return Load(args, row, group);
-  }
-  /// Sixteen pairs stay within 16 bits: at most 16 · 15 · 127.
-  template <typename Register>
-  static inline Register AddProducts(Register sums, Register w, Register x) {
-    if constexpr (kHasDots) return AddDots(sums, w, x);
-    return Add16(sums, MultiplyPairs(w, x));
-  }
-  template <typename Register>
-  static inline Register Add(Register a, Register b) {
-    return kHasDots ? Add32(a, b) : Add16(a, b);
-  }
-  template <typename Register>
-  static inline Register Whole(Register sums, int32_t sum_of_x) {
-    return Subtract32(kHasDots ? sums : AddPairs(sums), 8 * sum_of_x);
-  }
-  static inline __m256i Signed(__m256i w) { return _mm256_sub_epi8(w, _mm256_set1_epi8(8)); }
-};
-
-/// Lane i of the result: the eight lanes of p[i], added.
-template <typename Weights>
-inline __m256i SumEachOfEight(const __m256i (&p)[kTile]) {
-  const auto pair = [](__m256i a, __m256i b) {
-    return Weights::Add(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-  };
-  const auto four = [&](__m256i a, __m256i b, __m256i c, __m256i d) {
-    const __m256i ab = pair(a, b), cd = pair(c, d);
-    return Weights::Add(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-  };
-  const __m256i low = four(p[0], p[1], p[2], p[3]), high = four(p[4], p[5], p[6], p[7]);
-  return Weights::Add(_mm256_permute2x128_si256(low, high, 0x20),
-                      _mm256_permute2x128_si256(low, high, 0x31));
-}
-
-/// Element j of register i changes places with element i of register j.
-inline void Transpose(__m256i (&x)[kTile]) {
-  __m256i pairs[kTile], fours[kTile];
-  for (int64_t i = 0; i < kTile; i += 2) {
-    pairs[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int64_t i = 0; i < kTile; i += 4) {
-    for (int64_t j = 0; j < 2; ++j) {
-      fours[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
-      fours[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
-    }
-  }
-  for (int64_t i = 0; i < kTile / 2; ++i) {
-    x[i] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x20);
-    x[i + 4] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x31);
-  }
-}
-
-/// The outputs [out, out + count) of a product, count >= 1. The last one stands in for those that
-/// are asked for beyond.
-struct Outputs {
-  int64_t out;
-  int64_t count;
-  int64_t row(int64_t o) const { return out + (o < count ? o : count - 1); }
-};
-
-/// to[g · stride + o]: the scale of group first + g of output begin + o, for kTile of each; zeros
-/// for groups that are not there.
-inline void TransposeScales(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin,
-                            int64_t first, float* to, int64_t stride) {
-  const int64_t groups = QuantGroups(args.k), count = Least(kTile, groups - first);
-  __m256i scales[kTile];
-  for (int64_t o = 0; o < kTile; ++o) {
-    const uint16_t* from = args.w.scale + outputs.row(begin + o) * groups + first;
-    uint16_t padded[kTile] = {};
-    if (count < kTile) {
-      for (int64_t g = 0; g < count; ++g) padded[g] = from[g];
-      from = padded;
-    }
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    scales[o] = _mm256_castps_si256(_mm256_cvtph_ps(halves));
-  }
-  Transpose(scales);
-  for (int64_t g = 0; g < kTile; ++g) {
-    _mm256_storeu_ps(to + g * stride, _mm256_castsi256_ps(scales[g]));
-  }
-}
-
-/// y[row][o] = sums[o] + bias[o] of the outputs.
-inline void StoreSums(const IntegerGemmArgs& args, int64_t row, const Outputs& outputs,
-                      const float* sums) {
-  float* y = args.y + row * args.y_stride + outputs.out;
-  for (int64_t o = 0; o < outputs.count; ++o) {
-    y[o] = sums[o] + (args.bias != nullptr ? args.bias[outputs.out + o] : 0.0F);
-  }
-}
-
-/// kTile outputs of all rows, at most kFewRows; the weights go through once.
-template <Element kType, int64_t Rows>
-void FewRows(const IntegerGemmArgs& args, const Outputs& outputs) {
-  using W = Weights<kType>;
-  const int64_t groups = QuantGroups(args.k), whole = args.k / kQuantGroup;
-  const char* next = NextTile<kTile>(args.w, args.k, outputs.out, kTileBytes);
-  int64_t rows_of_w[kTile];
-  for (int64_t o = 0; o < kTile; ++o) rows_of_w[o] = outputs.row(o);
-  eight::Floats sums[Rows];
-  Unrolled<Rows>([&](auto r) { sums[r] = eight::Zero(); });
-  alignas(32) float scales[kTile][kTile];
-  const auto add = [&](int64_t group, const auto& load) __attribute__((always_inline)) {
-    Unrolled<Rows>([&](auto r) __attribute__((always_inline)) {
-      const int64_t at = r * groups + group;
-      const __m256i x = Load32(args.x.q + at * kQuantGroup);
-      __m256i products[kTile];
-      Unrolled<kTile>([&](auto o) __attribute__((always_inline)) {
-        products[o] = W::AddProducts(_mm256_setzero_si256(), load(args, rows_of_w[o], group), x);
-      });
-      const __m256i integers = W::Whole(SumEachOfEight<W>(products), args.x.sum[at]);
-      const eight::Floats scale = eight::Load(scales[group % kTile]) * eight::All(args.x.scale[at]);
-      sums[r] = eight::Fma(eight::ToFloats(integers), scale, sums[r]);
-    });
-  };
-  for (int64_t first = 0; first < groups; first += kTile) {
-    TransposeScales(args, outputs, 0, first, scales[0], kTile);
-    const int64_t end = Least(first + kTile, whole);
-    for (int64_t group = first; group < end; ++group) {
-      Fetch<1>(next, kTile * RowBytes(kType, kQuantGroup));
-      add(group, W::Load);
-    }
-  }
-  if (whole < groups) add(whole, W::LoadLast);
-  for (int64_t r = 0; r < Rows; ++r) {
-    eight::Store(scales[0], sums[r]);
-    StoreSums(args, r, outputs, scales[0]);
-  }
-}
 
 /// Up to kPanelGroups groups of the weights of kPanelOutputs outputs, and the sums so far.
 template <Element kType>
@@ -258,28 +68,52 @@ struct Panel {
 
 #ifdef __AMX_INT8__
   /// Adds the products with `rows` rows of x, for which the tiles must be shaped, from `row` on to
-  /// the sums from `to` on.
+  /// the sums from `to` on. Fetches `bytes_ahead` bytes from `next` on.
   void MultiplyTile(const IntegerGemmArgs& args, int64_t row, int64_t rows, int64_t first,
-                    int64_t groups, float (*to)[kPanelOutputs]) {
-    const int64_t stride = QuantGroups(args.k);
-    const int8_t* x = args.x.q + (row * stride + first) * kQuantGroup;
-    const float* x_scale = args.x.scale + row * stride + first;
+                    int64_t groups, float (*to)[kPanelOutputs], const char*& next,
+                    int64_t bytes_ahead) {
+    const int64_t ahead = WholeLines(bytes_ahead / (groups * kPanelRegisters));
+    const int64_t stride = QuantGroups(args.k), at = row * stride + first;
+    alignas(64) float x_scale[kPanelGroups][kTileSide];  // zeros for rows that are not there
+    for (int64_t g = 0; g < groups; g += kTileSide) {
+      Ints lanes[kTileSide];
+      const auto there = LaneMask(Least(kTileSide, groups - g));
+      for (int64_t r = 0; r < kTileSide; ++r) {
+        lanes[r] =
+            r < rows ? _mm512_maskz_loadu_epi32(there, args.x.scale + at + r * stride + g) : Ints{};
+      }
+      Transpose(lanes);
+      for (int64_t i = 0; i < kTileSide; ++i) {
+        Store(x_scale[g + i], _mm512_castsi512_ps(lanes[i]));
+      }
+    }
+    alignas(64) int32_t parts[2][kTileSide][kTileSide];
     for (int64_t c = 0; c < kPanelOutputs; c += kLanes) {
       Floats total[kTileSide];
       Unrolled<kTileSide>([&](auto r) { total[r] = r < rows ? Load(&to[r][c]) : Zero(); });
-      for (int64_t g = 0; g < groups; ++g) {
-        alignas(64) int32_t parts[kTileSide][kTileSide];
-        ZeroTile<0>();
-        LoadTile<1>(x + g * kQuantGroup, stride * kQuantGroup);
-        LoadTile<2>(bytes[g * kGroupSteps][c], kPanelOutputs * kStep);
-        AddTileOfBytes<0, 1, 2>();
-        StoreTile<0>(parts, kTileRowBytes);
-        const Floats scale = Load(&scales[g][c]);
+      // Groups by turns: the tiles multiply one while the one before is scaled.
+      const auto multiply = [&](int64_t g, auto turn) __attribute__((always_inline)) {
+        constexpr int kSums = 3 * turn, kLeft = kSums + 1, kRight = kSums + 2;
+        Fetch<2>(next, ahead);
+        ZeroTile<kSums>();
+        LoadTile<kLeft>(args.x.q + (at + g) * kQuantGroup, stride * kQuantGroup);
+        LoadTile<kRight>(bytes[g * kGroupSteps][c], kPanelOutputs * kStep);
+        AddTileOfBytes<kSums, kLeft, kRight>();
+        StoreTile<kSums>(parts[turn], kTileRowBytes);
+      };
+      const auto scale = [&](int64_t g, auto turn) __attribute__((always_inline)) {
+        const Floats of_outputs = Load(&scales[g][c]);
         Unrolled<kTileSide>([&](auto r) __attribute__((always_inline)) {
-          // Rows that are not there add the first one's.
-          const float of_row = x_scale[(r < rows ? r : 0) * stride + g];
-          total[r] = Fma(ToFloats(LoadInts(parts[r])), scale * All(of_row), total[r]);
+          total[r] =
+              Fma(ToFloats(LoadInts(parts[turn][r])), of_outputs * All(x_scale[g][r]), total[r]);
         });
+      };
+      multiply(0, Constant<0>{});
+      for (int64_t g = 0; g < groups; g += 2) {
+        if (g + 1 < groups) multiply(g + 1, Constant<1>{});
+        scale(g, Constant<0>{});
+        if (g + 2 < groups) multiply(g + 2, Constant<0>{});
+        if (g + 1 < groups) scale(g + 1, Constant<1>{});
       }
       Unrolled<kTileSide>([&](auto r) {
         if (r < rows) Store(&to[r][c], total[r]);
@@ -338,7 +172,7 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
   const char* next = NextTile<kPanelOutputs>(args.w, args.k, outputs.out, kPanelBytes);
   const int64_t shares =
       (groups + kPanelGroups - 1) / kPanelGroups * ((end - begin + kTileRows - 1) / kTileRows);
-  const int64_t share = kPanelOutputs * RowBytes(kType, args.k) / shares + kLineBytes;
+  const int64_t share = WholeLines(kPanelOutputs * RowBytes(kType, args.k) / shares);
   for (int64_t first = 0; first < groups; first += kPanelGroups) {
     const int64_t count = Least(kPanelGroups, groups - first);
     panel.Pack(args, outputs, first, count);
@@ -347,12 +181,14 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
     for (; row < end; row += kTileSide) {
       const int64_t rows = Least(kTileSide, end - row);
       TileShapes shapes;
-      shapes.Set(0, rows, kTileRowBytes);
-      shapes.Set(1, rows, kQuantGroup);
-      shapes.Set(2, kGroupSteps, kTileRowBytes);
+      for (int64_t sums = 0; sums < 6; sums += 3) {
+        shapes.Set(sums, rows, kTileRowBytes);
+        shapes.Set(sums + 1, rows, kQuantGroup);
+        shapes.Set(sums + 2, kGroupSteps, kTileRowBytes);
+      }
       if (row == begin || rows < kTileSide) ShapeTiles(shapes);
-      Fetch<2>(next, 2 * share);
-      panel.MultiplyTile(args, row, rows, first, count, panel.sums + (row - begin));
+      panel.MultiplyTile(args, row, rows, first, count, panel.sums + (row - begin), next,
+                         kTileSide / kTileRows * share);
     }
     ReleaseTiles();
 #endif
@@ -372,8 +208,8 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
 template <Element kType>
 void GemmOf(const IntegerGemmArgs& args) {
   if (args.rows <= kFewRows) {
-    for (int64_t out = args.out_begin; out < args.out_end; out += kTile) {
-      const Outputs outputs{out, Least(kTile, args.out_end - out)};
+    for (int64_t out = args.out_begin; out < args.out_end; out += kFewOutputs) {
+      const Outputs outputs{out, Least(kFewOutputs, args.out_end - out)};
       Unrolled<kFewRows>([&](auto r) {
         if (args.rows == r + 1) FewRows<kType, r + 1>(args, outputs);
       });

@@ -221,6 +221,11 @@ inline void Keep(Register& x) {
   asm volatile("" : "+x"(x));
 #endif
 }
+/// What x has is in memory at this point.
+template <typename Array>
+inline void KeepInMemory(Array& x) {
+  asm volatile("" : "+m"(x));
+}
 
 }  // namespace
 

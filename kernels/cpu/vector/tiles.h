@@ -13,6 +13,11 @@ constexpr int64_t kLineBytes = 64;
 
 inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/// `bytes` and what is missing from a whole line.
+inline int64_t WholeLines(int64_t bytes) {
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
 /// The weights after the Outputs rows from `out` on; null where a tile has more than `limit` bytes.
 template <int64_t Outputs>
 inline const char* NextTile(const WeightView& w, int64_t k, int64_t out, int64_t limit) {
