@@ -551,8 +551,9 @@ TEST(Engine, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_EQ(message([](EngineOptions& o) { o.max_chunk = 1000; }),
             "max_chunk: got 1000, expected 1 to 96");
   for (const double slowdown : {0.5, -1.0, std::nan("")}) {
-    EXPECT_NE(message([&](EngineOptions& o) { o.prompt_slowdown = slowdown; })
-                  .find("expected 0, or 1 and more"),
+    EXPECT_NE(message([&](EngineOptions& o) {
+                o.prompt_slowdown = slowdown;
+              }).find("expected 0, or 1 and more"),
               std::string::npos);
   }
   EXPECT_NE(message([](EngineOptions& o) { o.max_step_rows = 30; }).find("max_step_rows: got 30"),
