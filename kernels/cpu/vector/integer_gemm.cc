@@ -67,6 +67,16 @@ struct Panel {
   }
 
 #ifdef __AMX_INT8__
+  /// Shapes the tiles of both turns of MultiplyTile, for `rows` rows of x.
+  static void ShapeFor(int64_t rows) {
+    TileShapes shapes;
+    for (int64_t sums = 0; sums < 6; sums += 3) {
+      shapes.Set(sums, rows, kTileRowBytes);
+      shapes.Set(sums + 1, rows, kQuantGroup);
+      shapes.Set(sums + 2, kGroupSteps, kTileRowBytes);
+    }
+    ShapeTiles(shapes);
+  }
   /// Adds the products with `rows` rows of x, for which the tiles must be shaped, from `row` on to
   /// the sums from `to` on. Fetches `bytes_ahead` bytes from `next` on.
   void MultiplyTile(const IntegerGemmArgs& args, int64_t row, int64_t rows, int64_t first,
@@ -120,8 +130,7 @@ struct Panel {
       });
     }
   }
-#endif
-
+#else
   /// Adds the products with Rows rows of x from `row` on to the sums from `to` on.
   template <int64_t Rows>
   void Multiply(const IntegerGemmArgs& args, int64_t row, int64_t first, int64_t groups,
@@ -158,6 +167,7 @@ struct Panel {
       });
     }
   }
+#endif
 };
 
 /// kPanelOutputs outputs of the rows [begin, end), at most kBlockRows.
@@ -180,18 +190,12 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
 #ifdef __AMX_INT8__
     for (; row < end; row += kTileSide) {
       const int64_t rows = Least(kTileSide, end - row);
-      TileShapes shapes;
-      for (int64_t sums = 0; sums < 6; sums += 3) {
-        shapes.Set(sums, rows, kTileRowBytes);
-        shapes.Set(sums + 1, rows, kQuantGroup);
-        shapes.Set(sums + 2, kGroupSteps, kTileRowBytes);
-      }
-      if (row == begin || rows < kTileSide) ShapeTiles(shapes);
+      if (row == begin || rows < kTileSide) panel.ShapeFor(rows);
       panel.MultiplyTile(args, row, rows, first, count, panel.sums + (row - begin), next,
                          kTileSide / kTileRows * share);
     }
     ReleaseTiles();
-#endif
+#else
     for (; row + kTileRows <= end; row += kTileRows) {
       Fetch<2>(next, share);
       panel.template Multiply<kTileRows>(args, row, first, count, panel.sums + (row - begin));
@@ -199,6 +203,7 @@ void ManyRows(const IntegerGemmArgs& args, const Outputs& outputs, int64_t begin
     for (; row < end; ++row) {
       panel.template Multiply<1>(args, row, first, count, panel.sums + (row - begin));
     }
+#endif
   }
   for (int64_t row = begin; row < end; ++row) {
     StoreSums(args, row, outputs, panel.sums[row - begin]);
